@@ -1,4 +1,4 @@
-"""Runs models that Menagerie converted: no PyTorch, numpy alone.
+"""Execution of models that Menagerie converted, with numpy and without PyTorch.
 
 ::
 
@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: `import menagerie` stays cheap."""
+    """Import a name on first use, so that `import menagerie` stays cheap."""
     if name not in _HOMES:
         raise AttributeError(f"module 'menagerie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
@@ -66,14 +66,14 @@ def pull(
         store: a folder, `https://host/path` or `s3://bucket/prefix`.
         into: a folder that is absent or empty, or holds this release already.
         target: `cpu` or `metal`.
-        allow_unsigned: also take what no trusted key has signed: native code of unproven origin.
-            None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
-        goldens: whether to download what a proof alone reads, for `verify` and `measure`.
+        allow_unsigned: whether to accept a release that no trusted key has signed, i.e. native code
+            of unproven origin. None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
+        goldens: whether to download the files that only a proof reads, for `verify` and `measure`.
 
     Raises:
         NotInStore: there is no such release.
         Untrusted: no trusted key has signed it; see `menagerie.trust`.
-        StoreError: the store could not give it; what came already is kept for the next try.
+        StoreError: the store did not deliver it; received data is kept for the next attempt.
     """
     from menagerie.store import open_releases
 
@@ -99,8 +99,8 @@ def verify(
 ) -> ValidationReport:
     """Run a bundle's golden cases in a fresh process and compare them with eager PyTorch's.
 
-    A run uses so many `threads`; `allow_unsigned` also tries what no trusted key has signed. The
-    report has `passed`, `detail`, and each output's error. A bad bundle does not raise.
+    A run uses this number of `threads`; `allow_unsigned` accepts a bundle that no trusted key has
+    signed. The report has `passed`, `detail`, and each output's error. A bad bundle does not raise.
     """
     from menagerie.validation import Limits, validate
 

@@ -1,7 +1,7 @@
-"""Finds faces in a picture by three networks in a row (MTCNN: Zhang, Zhang, Li and Qiao 2016).
+"""Detection of faces by three networks in a row (MTCNN: Zhang, Zhang, Li and Qiao 2016).
 
-Boxes are rows of left, top, right and bottom in pixels. The numbers between the networks are those
-of facenet-pytorch, which took them from the authors' program.
+Boxes are rows of left, top, right and bottom in pixels. The constants are those of facenet-pytorch,
+which took them from the authors' program.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.float32]
     Call = Callable[[Mapping[str, NDArray[np.float32]]], Mapping[str, NDArray[np.float32]]]
 
-LEAST_SIDE, _STRIDE = 12, 2  # pixels of a proposal's window, and to the next one
-_MIDDLE, _LARGE = 24, 48  # pixels that the other networks take
-_ALIKE_IN_SCALE, _ALIKE = 0.5, 0.7  # shares of overlap from which on one box is left out
-_AT_ONCE = 64  # boxes of a call
+LEAST_SIDE, _STRIDE = 12, 2  # pixels: a proposal's window, and its stride
+_MIDDLE, _LARGE = 24, 48  # input sizes of the other networks, in pixels
+_ALIKE_IN_SCALE, _ALIKE = 0.5, 0.7  # shares of overlap above which a box is dropped
+_AT_ONCE = 64  # boxes per call
 
 
 def find_boxes(picture: NDArray[np.uint8], head: BoxesHead, calls: Mapping[str, Call]) -> Array:
@@ -61,7 +61,7 @@ def _proposed(pixels: Array, head: BoxesHead, calls: Mapping[str, Call]) -> Arra
         results = calls[head.proposals]({"picture": resized[None]})
         probability, offsets = results["probability"][0], results["offsets"][0]
         rows, columns = np.nonzero(probability >= head.thresholds[0])
-        # In float32, as facenet-pytorch: floors of 21 / 0.6 and the like depend on it.
+        # In float32, like facenet-pytorch: floors of 21 / 0.6 and the like depend on it.
         corner = (np.column_stack([columns, rows]) * _STRIDE).astype(np.float32)
         low, top = np.floor((corner + 1) / scale), np.floor((corner + LEAST_SIDE) / scale)
         boxes = np.column_stack([low, top, probability[rows, columns], offsets[:, rows, columns].T])
@@ -75,7 +75,7 @@ def _proposed(pixels: Array, head: BoxesHead, calls: Mapping[str, Call]) -> Arra
 def suppress(boxes: Array, scores: Array, share: float, *, smaller: bool = False) -> list[int]:
     """Return the indices of boxes, best first, that no better box overlaps by more than `share`.
 
-    The share is of their union, or with `smaller` of the smaller box, with sides a pixel longer.
+    The share is of their union, or with `smaller` of the smaller box, with sides one pixel longer.
     """
     more = 1.0 if smaller else 0.0
     areas = np.prod(boxes[:, 2:] - boxes[:, :2] + more, axis=1)
@@ -92,7 +92,7 @@ def suppress(boxes: Array, scores: Array, share: float, *, smaller: bool = False
 
 
 def _moved(boxes: Array, offsets: Array, more: float) -> Array:
-    """Move corners by offsets: shares of a box's sides, which count as `more` pixels longer."""
+    """Return corners moved by offsets, as shares of a box's sides, counted `more` pixels longer."""
     return boxes + offsets * np.tile(boxes[:, 2:] - boxes[:, :2] + more, 2)
 
 
@@ -118,7 +118,7 @@ def _cut(pixels: Array, boxes: Array, size: int) -> tuple[Array, Array]:
 
 
 def resize_area(pixels: Array, high: int, wide: int) -> Array:
-    """Resize (rows, columns, 3): a pixel is the mean of the area that it covers."""
+    """Resize (rows, columns, 3): each pixel is the mean of the area that it covers."""
     rows, columns = _means(pixels.shape[0], high), _means(pixels.shape[1], wide)
     return np.asarray(np.einsum("ir,rcx,jc->ijx", rows, pixels, columns, optimize=True), np.float32)
 

@@ -1,7 +1,7 @@
-"""The command line of what runs artifacts: pull, verify, run, bench, transcribe.
+"""The command line for artifacts: pull, verify, run, bench, transcribe.
 
-`menagerie` is this alone, with numpy; `zoo` mounts the same commands with a default store of its
-own. Only what a command needs is imported when it runs, so that `--help` answers at once.
+`menagerie` is only this, with numpy; `zoo` mounts the same commands with its own default store.
+Imports are made when a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -77,28 +77,28 @@ operations are counted.""",
 }
 _EXIT_CODES = "exit codes: 0 done, 1 it failed, 2 misuse, 130 interrupted"
 _NATIVE = "A bundle is native code: run only what you trust."
-_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 _WEEK = 7 * 86400.0
 
 
 def _store_of_the_environment(given: str | None) -> str:
     if place := given or os.environ.get("MENAGERIE_STORE"):
         return place
-    if (own := home() / "store").is_dir():  # where `zoo convert` publishes without a name
+    if (own := home() / "store").is_dir():  # the default store of `zoo convert`
         return str(own)
     raise UsageError("menagerie", "no store", "Name one by --store or MENAGERIE_STORE")
 
 
 @dataclass(frozen=True)
 class Host:
-    """What differs with the program that offers these commands."""
+    """The properties of the program that offers these commands."""
 
     program: str = "menagerie"  # its name
-    # The address of the store that is meant, from what `--store` says
+    # Returns the store's address for the value of `--store`.
     store: Callable[[str | None], str] = _store_of_the_environment
-    # The name of a target, from what `--target` says; raises UsageError for no target
+    # Returns the target's name for the value of `--target`; raises UsageError for an unknown one.
     target: Callable[[str], str] = str
-    # Which store that is without `--store`, for the help
+    # The store without `--store`, for the help.
     default_store: str = "$MENAGERIE_STORE, or where zoo publishes"
 
 
@@ -120,9 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carry_out(arguments: Sequence[str] | None, host: Host) -> int:
-    """Run one command line, None is the process's; return its exit code.
+    """Run a command line, by default the process's; return its exit code.
 
-    Raise MenagerieError, OSError of a file that the command line names, and SystemExit for help.
+    Raise MenagerieError, OSError for a file that the command line names, or SystemExit for help.
     """
     order, unknown = _parser(host).parse_known_args(arguments)
     if unknown:
@@ -151,7 +151,7 @@ class _ShowVersion(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Misuse is one line, as every other error, and so is a help that cannot be written."""
+    """A parser that reports misuse, and a help that cannot be written, in one line like errors."""
 
     def print_help(self, file: Any = None) -> None:
         (file or sys.stdout).write(self.format_help())
@@ -302,9 +302,8 @@ def _seconds(text: str) -> float:
 def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) -> Iterator[Path]:
     """Yield the folder of a bundle: a folder, or a temporary one of a zip or a published model.
 
-    Raise UsageError if the name can be neither a path nor a model's nor hf://ORG/NAME,
-    ArtifactError if the zip breaks the format, NotInStore if it is neither a path nor a published
-    model.
+    Raise UsageError if the name cannot be a path, a model's name or hf://ORG/NAME, ArtifactError if
+    the zip breaks the format, NotInStore if it is neither a path nor a published model.
     """
     path = Path(named)
     if path.is_dir():
@@ -314,7 +313,7 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
 
     if not path.is_file() and not named.startswith(HUB):
         model_name(named)
-    # Not in the system's temporary folder: that one may be small, or forbid native code.
+    # The system's temporary folder may be small, or forbid native code.
     unpacked = home() / "unpacked"
     unpacked.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=unpacked) as scratch:
@@ -334,7 +333,7 @@ def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) ->
             fetch(place)
         try:
             yield place
-        except MenagerieError as error:  # of the name that was given, not of a folder that is gone
+        except MenagerieError as error:  # name what the user gave, not a removed folder
             if error.place.startswith(str(place)):
                 error.place = named + error.place.removeprefix(str(place))
             raise
@@ -372,7 +371,7 @@ def _found(
 
 
 def model_name(text: str) -> str:
-    """Return `text` if it can be a model's name; else UsageError: it is no path that exists."""
+    """Return `text` if it can be a model's name; else raise UsageError: it is no existing path."""
     from menagerie.format.bundle_manifest import NAME
 
     if not re.fullmatch(NAME, text):
@@ -431,7 +430,7 @@ def _verify(order: argparse.Namespace) -> int:
 
 
 def _verified(report: ValidationReport) -> str:
-    """Return a row for each output of each golden case, then measurements, then the verdict."""
+    """Return a row per output of each golden case, then measurements, then the verdict."""
     from menagerie.figures import count, decibels, error, milliseconds, size
 
     passed = {"bits": "bit-equal", "absolute": "by max abs", "snr": "by SNR"}
@@ -467,7 +466,7 @@ def _verified(report: ValidationReport) -> str:
 
 
 def _use(order: argparse.Namespace) -> int:
-    """Print the model's answer for each file, with the file's name where there are several."""
+    """Print the model's answer for each file, with the file's name if there are several."""
     from menagerie.steps import answers, draw
 
     if order.input or order.output is not None:
@@ -593,7 +592,7 @@ def _version(order: argparse.Namespace) -> int:
 def _say(
     order: argparse.Namespace, text: str, fields: dict[str, Any], *, good: bool | None = None
 ) -> int:
-    """Write the result as JSON or as text, its last line a verdict or not; 1 for a bad one."""
+    """Write the result as JSON or text, its last line coloured by `good`; return the exit code."""
     if order.json:
         write_json(fields)
     else:

@@ -1,4 +1,4 @@
-"""This machine's C++ compiler, and clang of the `ziglang` wheel with libc++ for all systems."""
+"""This machine's C++ compiler, and the `ziglang` wheel's clang with libc++ for all systems."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from menagerie.paths import home
 
 
 class HostCompiler(NamedTuple):
-    """A compiler driver; `version` is the first line of its answer to `--version`."""
+    """A compiler driver; `version` is the first line that `--version` prints."""
 
     path: str
     version: str
 
 
 def find_host_compiler() -> HostCompiler | None:
-    """Return `$CXX`, else c++, g++ or clang++, whichever is on the PATH first; None without any."""
+    """Return `$CXX`, else the first of c++, g++ and clang++ on the PATH; None if there is none."""
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         if name and (path := shutil.which(name)):
             shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ def find_host_compiler() -> HostCompiler | None:
 
 
 def zig_program() -> Path:
-    """Return the wheel's program, whose first argument selects clang or lld.
+    """Return the path of the wheel's program, whose first argument selects clang or lld.
 
     It is called directly, because ``python -m ziglang`` would start another interpreter. Raise
     MenagerieError if the wheel is not installed.
@@ -48,7 +48,7 @@ def zig_program() -> Path:
 
 
 def package_version(name: str) -> str:
-    """Return an installed package's version, as build keys have it; `absent` without it."""
+    """Return an installed package's version for build keys; `absent` if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -58,13 +58,13 @@ def package_version(name: str) -> str:
 def zig_cache() -> Path:
     """Return the folder of zig's cache, one for each Python environment.
 
-    In a shared one, zig compiles libc++ again, for 40 s, whenever the wheel's path changes.
+    With a shared one, zig recompiles libc++, for 40 s, whenever the wheel's path changes.
     """
     return home() / "zig" / hashlib.sha256(os.fsencode(sys.prefix)).hexdigest()[:16]
 
 
 def zig_environment() -> dict[str, str]:
-    """Return variables that keep zig's cache, slow to fill, in Menagerie's own folder."""
+    """Return variables that keep zig's cache, which fills slowly, in Menagerie's own folder."""
     cache = zig_cache()
     return {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),

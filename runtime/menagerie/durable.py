@@ -1,6 +1,6 @@
-"""Writes files that are whole or absent, whatever happens: hashing, syncing, atomic renaming.
+"""Files that are complete or absent, whatever happens: hashing, syncing, atomic renaming.
 
-POSIX promises that ``rename`` is atomic. For the new name to survive a power cut, the file needs
+POSIX guarantees that ``rename`` is atomic. For the new name to survive a power cut, the file needs
 ``fsync`` before it and the folder after it.
 """
 
@@ -31,7 +31,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Return when the file's bytes, or the folder's names, are on the disk."""
+    """Flush a file's bytes, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -40,7 +40,7 @@ def sync(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make `folder` and its missing parents, so that their names survive a power cut."""
+    """Create `folder` and its missing parents, so that their names survive a power cut."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
@@ -51,7 +51,7 @@ def make_folders(folder: Path) -> None:
 def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
     """Replace `path` by `content`: a reader sees the old bytes or the new ones, never a mixture.
 
-    The bytes are written to `partial` first, on the same file system; a link there is not
+    The bytes are first written to `partial` on the same file system; a link there is not
     followed.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
@@ -65,10 +65,10 @@ def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
 
 @contextmanager
 def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
-    """Turn the operating system's errors about files under `place` into ours.
+    """Convert the operating system's errors about files under `place` into ours.
 
-    Raise StoreFull for no space (of `needed` bytes), no quota, or a file above the process's size
-    limit, else StoreError.
+    Raise StoreFull if there is no space (of `needed` bytes) or quota, or a file exceeds the
+    process's size limit, otherwise StoreError.
     """
     try:
         yield
@@ -77,7 +77,7 @@ def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Raise StoreFull when the file system of `folder` has less than `needed` bytes free."""
+    """Raise StoreFull if the file system of `folder` has less than `needed` bytes free."""
     if _free(folder) < needed:
         raise _full(str(folder), needed)
 

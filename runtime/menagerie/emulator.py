@@ -1,7 +1,7 @@
-"""The compiler of the emulated Metal device, which stands in for the GPU where there is none.
+"""The compiler of the emulated Metal device, which replaces the GPU where there is none.
 
-Clang and lld of the `ziglang` wheel make a shared library of a shader's source and the device's
-prelude. It is kept in a folder under a name that hashes all it was made from.
+Clang and lld of the `ziglang` wheel compile a shader's source and the device's prelude to a shared
+library. It is cached in a folder under a hash of all its inputs.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from menagerie.errors import MenagerieError
 from menagerie.paths import PACKAGE, home
 from menagerie.shader_source import translate
 
-# As Apple's compiler sees the text: Metal 3.1, which is C++14 there; what includes operations on
-# tensors is Metal 4, whose constants of classes as template arguments clang has in C++20.
+# Apple's language versions: Metal 3.1, which is C++14; sources that include tensor operations are
+# Metal 4, whose class constants as template arguments need C++20 in clang.
 _PREPROCESS = "clang -E -x c++ -std=c++20 -nostdinc -w -D__METAL__=1 -D__METAL_MACOS__=1"
 _METAL_3 = ("-std=c++14", ("-D__METAL_VERSION__=310",))
 _METAL_4 = ("-std=c++20", ("-D__METAL_VERSION__=400", "-DMENAGERIE_METAL4"))
 _TENSORS = b"#include <MetalPerformancePrimitives/"
-# - Half and bfloat round after every operation; a float becomes the nearest of an integer's values.
-# - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
-#   call of one that does is doubled into both branches of the `if` before it.
+# - Half and bfloat round after every operation; floats become the nearest value of integer types.
+# - Any function may contain a barrier or a SIMD-group operation, as on a GPU: otherwise clang
+#   duplicates a call of one that does into both branches of the `if` before it.
 # - Nothing is contracted: results are the same everywhere.
-# - With checks nothing is vectorised: the instrumentation of memory accesses sees each of them,
-#   which it does only up to 16 bytes.
+# - With checks nothing is vectorised: the instrumentation must see each memory access, and only
+#   sees those of up to 16 bytes.
 _COMPILE = (
     "clang -c -x c++ -std=c++20 -nostdinc -w -O2 -march=x86-64-v3 -fPIC -fvisibility=hidden "
     "-fno-exceptions -fno-rtti -fno-math-errno -Xclang -fconvergent-functions "
@@ -49,11 +49,11 @@ _COMPILE = (
 
 
 class Mode(IntEnum):
-    """How shaders run, as metal/emulated/shaders.h numbers it."""
+    """The ways to run shaders, as metal/emulated/shaders.h numbers them."""
 
-    CHECKED = 0  # every access to memory is checked
+    CHECKED = 0  # every memory access is checked
     PLAIN = 1  # the same arithmetic without the checks
-    OTHER = 2  # as another device may compute: subnormals, contraction, atomics, matrix units
+    OTHER = 2  # like another device: subnormals, contraction, atomics, matrix units
 
 
 _BY_MODE = {
@@ -65,7 +65,7 @@ _BY_MODE = {
     Mode.PLAIN: "-ffp-contract=off -DMENAGERIE_PLAIN",
     Mode.OTHER: "-ffp-contract=on -DMENAGERIE_PLAIN -DMENAGERIE_OTHER",
 }
-# Against the prelude's declarations, whose address spaces are real: C++14, what is newer an error.
+# Compiles against the prelude's real address spaces: C++14, with newer features as errors.
 _CHECK = (
     "clang -S -emit-llvm -Xclang -disable-llvm-passes -x c++ -nostdinc "
     "-Wno-everything -DMENAGERIE_LANGUAGE "
@@ -73,14 +73,14 @@ _CHECK = (
     "-Werror=vla-extension -Werror=c++17-extensions -Werror=c++20-extensions "
     "-Werror=c++23-extensions -Werror=c++26-extensions"
 )
-# What clang's address spaces and vectors lack, and Metal's have. The text that is run refuses these
-# where they are wrong for another reason.
+# Errors about what Metal's address spaces and vectors allow and clang's do not. If such code is
+# wrong for another reason, compiling the text that is run refuses it.
 _METALS_OWN = re.compile(
-    # Structs are copied between address spaces, also as members, and need no constructor there.
+    # Structs are copied between address spaces, also as members, without a constructor.
     r"implicit copy (constructor|assignment operator)\) not viable: ('this' object is|cannot bind "
     r"reference) in address space|no viable conversion from '[^']*address_space|"
     r"c\+\+11-narrowing|no matching constructor for initialization of '(threadgroup|const __a)|"
-    # A template's T(x, y) may be a vector; comparisons of vectors are vectors of bool.
+    # A template's T(x, y) may be a vector; comparing vectors gives vectors of bool.
     r"'static_assert' with no message is|cannot (in|de)crement value of type '\w+\d'|"
     r"excess elements in (scalar|vector) initializer|illegal vector component name|"
     r"invalid operands to binary expression \('(metal::)?bool\d|"
@@ -90,35 +90,35 @@ _UNOPTIMISED = ("-Xclang", "-disable-llvm-passes")
 _NAME = r'@("[^"]+"|[\w.$]+)'
 _DEFINITION = re.compile(rf"^define [^@\n]*{_NAME}\(.*?^}}", re.MULTILINE | re.DOTALL)
 _CALL = re.compile(rf"\bcall\b[^@\n]*{_NAME}\(")
-_RUN = re.compile(rf"\bcall\b[^@\n]*{_NAME}\([^\n]*{_NAME}\)")  # of Caller, with a kernel
+_RUN = re.compile(rf"\bcall\b[^@\n]*{_NAME}\([^\n]*{_NAME}\)")  # a call of Caller with a kernel
 _VARIABLE = re.compile(rf"^{_NAME} = (?!external|private)[\w() ]*?\bglobal\b", re.MULTILINE)
 _LINK = ["ld.lld", "-shared", "-z", "defs"]
 _METAL_HEADER = re.compile(rb"^[ \t]*#include [^\n]*<[Mm]etal[_P][^\n]*", re.MULTILINE)
 _SYSTEM_LIBRARY = re.compile(r"/lib[cm](-[\d.]+)?\.so(\.6)?$")  # libc-2.31.so before glibc 2.34
 _FIRST_LINE = b'#line 1 "kernels.metal"\n'
-_SYSTEM_LINE = b'# 1 "metal_stdlib" 3\n'  # a system's header, which may have what is newer
+_SYSTEM_LINE = b'# 1 "metal_stdlib" 3\n'  # a system header, which may have newer features
 _SCRATCH = "making"
 _ONE_COMPILES = threading.Lock()
 _Answer = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 )
-_LIBRARIES: list[ctypes.CDLL] = []  # with a compiler
-_KEPT: list[object] = []  # answers, to which a runtime holds no reference of Python's
-_COMPILATIONS: list[float] = []  # seconds that each took in this process
+_LIBRARIES: list[ctypes.CDLL] = []  # runtimes that have a compiler
+_KEPT: list[object] = []  # keeps callbacks alive, which a runtime does not reference
+_COMPILATIONS: list[float] = []  # seconds of each compilation in this process
 
 
 @dataclass(frozen=True)
 class ShaderCompiler:
-    """Compiles Metal by `command`, clang and lld, to libraries in a folder that processes share."""
+    """A Metal compiler: `command` is clang and lld, processes share the libraries in `folder`."""
 
     command: tuple[str, ...]
     folder: Path
 
     def compiled(self, source: bytes, prelude: bytes, mode: Mode = Mode.CHECKED) -> Path:
-        """Return the library, from the folder if it is there.
+        """Return the compiled library, from the folder if it exists.
 
-        Raise MenagerieError with the compiler's first error, or the line that is not emulated; or
-        if others may write into the folder.
+        Raise MenagerieError with the compiler's first error or the line that is not emulated, or if
+        other users may write to the folder.
         """
         own = ((PACKAGE / name).read_bytes() for name in ("emulator.py", "shader_source.py"))
         parts = (*own, *map(str.encode, self.command), bytes([mode]), prelude, source)
@@ -135,7 +135,7 @@ class ShaderCompiler:
         metal, expanded, checked, spaces, unit, code, compiled, library = (
             scratch / each for each in names.split()
         )
-        # The prelude stands for Metal's own headers; lines keep their numbers.
+        # The prelude replaces Metal's own headers; lines keep their numbers.
         metal.write_bytes(_FIRST_LINE + _METAL_HEADER.sub(b"", source))
         standard, defined = _METAL_4 if _TENSORS in source else _METAL_3
         self._call(*_PREPROCESS.split(), *defined, metal, "-o", expanded)
@@ -176,8 +176,8 @@ class ShaderCompiler:
 
 
 def _tolerated(versioned: Collection[str]) -> re.Pattern[str]:
-    """Return what is no error, also with structures that have versions of their functions."""
-    # Clang knows no member functions by where an object lies.
+    """Return a pattern of errors to ignore, including those about versions of member functions."""
+    # Clang does not overload member functions by their object's address space.
     names = rf"([\w:]+::)?({'|'.join(versioned)})"
     own = rf"object parameter of type '(const )?{names}'|static_cast from '\w+ {names}'"
     return re.compile(_METALS_OWN.pattern + (f"|{own}" if versioned else ""))
@@ -193,7 +193,7 @@ def _errors(said: str, tolerated: re.Pattern[str] | None) -> list[str]:
 
 
 def _refuse_casts(code: str) -> None:
-    """Refuse what clang takes as an explicit cast: a pointer to another address space."""
+    """Refuse pointer casts to another address space, which clang accepts if they are explicit."""
     for found in _DEFINITION.finditer(code):
         if "addrspacecast" in found[0]:
             fact = "casts a pointer or reference to another address space"
@@ -201,7 +201,7 @@ def _refuse_casts(code: str) -> None:
 
 
 def _refuse_calls(code: str) -> None:
-    """Refuse what LLVM's code shows best: variables, recursion, calls of kernels."""
+    """Refuse what is easiest to find in LLVM's code: variables, recursion, calls of kernels."""
     for name in _VARIABLE.findall(code):
         if not name.startswith("llvm."):
             raise MenagerieError(_plain(name), "is a variable outside of any function's memory")
@@ -211,7 +211,7 @@ def _refuse_calls(code: str) -> None:
         if "menagerie_run_" in found[1]:
             kernels |= {kernel for _, kernel in _RUN.findall(found[0])}
     for caller, called in calls.items():
-        # Through other functions torch's own log_gamma and gamma call themselves.
+        # Indirect recursion is allowed: torch's own log_gamma and gamma use it.
         if caller in called:
             raise MenagerieError(_plain(caller), "calls itself: Metal has no recursion")
         for kernel in called & kernels:
@@ -219,7 +219,7 @@ def _refuse_calls(code: str) -> None:
 
 
 def _plain(mangled: str) -> str:
-    """Return a function's or variable's name without its scope's types."""
+    """Return a function's or variable's name without the types of its scope."""
     names, at = [], 0
     while found := re.compile(r"[^\d]*?(\d+)").match(mangled, at):
         at = found.end() + int(found[1])
@@ -228,17 +228,17 @@ def _plain(mangled: str) -> str:
 
 
 def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> None:
-    """Give a loaded Metal runtime its compiler of shaders; left out, the wheel's.
+    """Give a loaded Metal runtime its shader compiler, by default the wheel's.
 
-    That keeps what it makes in ``emulator/`` of Menagerie's home, in a folder for each version of
-    the wheel. Raise MenagerieError if the wheel is not installed.
+    The default one caches libraries in ``emulator/`` of Menagerie's home, in a folder for each
+    version of the wheel. Raise MenagerieError if the wheel is not installed.
     """
     made = compiler or ShaderCompiler(
         (str(zig_program()),), home() / "emulator" / f"ziglang-{package_version('ziglang')}"
     )
 
     def answer(source: bytes, prelude: bytes, mode: int, said: int, capacity: int) -> int:
-        """Write the compiled library's path, or why there is none, and say which."""
+        """Write the library's path or the error to `said`; return 0 for a path, 1 for an error."""
         status, began = 0, time.perf_counter()
         try:
             text = str(made.compiled(source, prelude, Mode(mode)))
@@ -259,19 +259,19 @@ def configure(library: ctypes.CDLL, compiler: ShaderCompiler | None = None) -> N
 
 
 def compiling_seconds() -> float:
-    """Return the seconds that this process has compiled shaders for, on the emulated device."""
+    """Return the seconds that this process has spent compiling shaders for the emulated device."""
     return sum(_COMPILATIONS)
 
 
 def prepare(library: ctypes.CDLL) -> None:
-    """Compile a Metal runtime's own kernels for all modes, so that no proof has to."""
+    """Compile a Metal runtime's own kernels for all modes, so that no proof has to do it."""
     if library.menagerie_emulator_prepare() != 0:
         raise MenagerieError("the runtime's own kernels", "do not compile for the emulated device")
 
 
 @contextmanager
 def running(mode: Mode) -> Iterator[None]:
-    """Run shaders of this process in that mode; without an emulated device, change nothing."""
+    """Run this process's shaders in the given mode; without an emulated device, do nothing."""
     for library in _LIBRARIES:
         library.menagerie_emulator_mode(int(mode))
     try:
@@ -282,7 +282,7 @@ def running(mode: Mode) -> Iterator[None]:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder for its owner alone; refuse one whose libraries may be another user's."""
+    """Create a folder for its owner only; refuse one that other users own or may write to."""
     for each in (*reversed(folder.parents), folder):
         each.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
@@ -291,7 +291,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _is_own_file(path: Path) -> bool:
-    """Return whether this user's file is there; not a link to another."""
+    """Return whether the path is a regular file of this user, not a link."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -301,7 +301,7 @@ def _is_own_file(path: Path) -> bool:
 
 @contextmanager
 def _scratch(parent: Path) -> Iterator[Path]:
-    """Provide a folder of this process alone, and remove those of killed processes."""
+    """Yield a folder for this process only, and remove those of killed processes."""
     for left in parent.glob(f"{_SCRATCH}-*"):
         if not Path("/proc", left.name.split("-")[1]).exists():
             shutil.rmtree(left, ignore_errors=True)
@@ -310,7 +310,7 @@ def _scratch(parent: Path) -> Iterator[Path]:
 
 
 def _system_libraries() -> set[str]:
-    """Return the C library and its mathematics, as this process has loaded them."""
+    """Return the paths of the C library and its mathematics that this process has loaded."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     paths = {line.split(maxsplit=5)[-1] for line in maps.splitlines()}
     return {path for path in paths if _SYSTEM_LIBRARY.search(path)}

@@ -1,10 +1,10 @@
-"""The errors of what runs artifacts; `zoo.errors` draws the whole tree that grows from them."""
+"""The errors of the runtime; `zoo.errors` shows the whole tree that is based on them."""
 
 from __future__ import annotations
 
 
 class MenagerieError(Exception):
-    """The base of all our errors: it names the place, the fact and the next step.
+    """The base of all our errors, with a place, a fact and a next step.
 
     `place` is where it happened (a file, a model, a node, a URL), `fact` what is wrong, in one
     sentence without a full stop, and `next_step` what the reader can do about it, or empty.
@@ -19,7 +19,7 @@ class MenagerieError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        between = "\n" if "\n" in self.fact else ". "  # behind a list, on a line of its own
+        between = "\n" if "\n" in self.fact else ". "  # after a list, on a line of its own
         advice = f"{between}{self.next_step}" if self.next_step else ""
         fact = self.fact.rstrip(".") if advice else self.fact
         return f"{self.place}: {fact}{advice}"
@@ -32,7 +32,7 @@ class UsageError(MenagerieError):
 
 
 class HashMismatch(MenagerieError):
-    """Bytes do not have the sha256 that was promised for them."""
+    """Bytes do not have the expected sha256."""
 
 
 class ArtifactError(MenagerieError):
@@ -44,7 +44,7 @@ class Untrusted(ArtifactError):
 
 
 class SessionError(MenagerieError):
-    """The shim runtime refused the call or failed in it."""
+    """The shim runtime refused the call or failed during it."""
 
 
 class SpeechError(MenagerieError):
@@ -52,11 +52,11 @@ class SpeechError(MenagerieError):
 
 
 class StoreError(MenagerieError):
-    """The store could not do what was asked; what was complete before still is."""
+    """The store failed to do something; what was complete before is unchanged."""
 
 
 class InvalidKey(StoreError, UsageError):
-    """A name that the caller gave cannot be part of a store's key."""
+    """A name from the caller cannot be part of a store's key."""
 
 
 class StoreUnreachable(StoreError):
@@ -68,11 +68,11 @@ class StoreFull(StoreError):
 
 
 class NotInStore(StoreError):
-    """The asked-for release or blob does not exist."""
+    """The requested release or blob does not exist."""
 
 
 class UnknownName(NotInStore, UsageError):
-    """The store knows no model or build of the name that was asked for."""
+    """The store has no model or build of the requested name."""
 
 
 class Retracted(StoreError):
@@ -80,4 +80,4 @@ class Retracted(StoreError):
 
 
 class TooLarge(StoreError):
-    """A document or note in the store is larger than any of its kind may be; it was not read."""
+    """A document or note in the store exceeds the limit for its kind; it was not read."""

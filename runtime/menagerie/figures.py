@@ -1,8 +1,8 @@
-"""Figures as people read them: few digits, a unit, and a word where a number says nothing.
+"""Figures for people: few digits, a unit, and a word where a number has no meaning.
 
-The one place that decides how a figure is rounded and which unit it has, for the command line, the
-report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB is 1000 kB. Foreign
-text is made fit for a terminal here too.
+Only this module decides how a figure is rounded and which unit it has, for the command line, the
+report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB is 1000 kB. It also
+makes foreign text safe for a terminal.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
-_POWER = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"  # a sign before ¹²³, which Latin-1 has: it lacks signs
+_POWER = "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹"  # the sign precedes ¹²³, since Latin-1 has these but no signs
 _SUPERSCRIPTS = str.maketrans("+-0123456789", _POWER)
 _TIMES, _MINUS, _NO_BREAK = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
 _PLAIN: dict[int, Any] = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−–×µ•\xa0\u202f", "-0123456789--xu*  ", "⁺")  # noqa: RUF001
 _PLAIN |= {ord("→"): "->", ord("…"): "...", ord("∞"): "infinite", ord("≤"): "<=", ord("≥"): ">="}
-_SAME_SPEED = 0.03  # closer than this two medians on a shared machine are equal
+_SAME_SPEED = 0.03  # two medians closer than this count as equal on a shared machine
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return a finite value with so many significant digits, never in exponent form."""
+    """Return a finite value with `digits` significant digits, never in exponent form."""
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -31,7 +31,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def scientific(value: float) -> str:
-    """Write `2.1 × 10⁻⁶` with spaces that do not break; powers of ten as `10⁻⁴` or `10⁺¹²`."""
+    """Return `2.1 × 10⁻⁶` with no-break spaces; powers of ten as `10⁻⁴` or `10⁺¹²`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -44,7 +44,7 @@ def scientific(value: float) -> str:
 
 
 def error(value: float) -> str:
-    """Return an error: `exact` when there is none, plain digits when it is not small."""
+    """Return an error: `exact` if there is none, plain digits if it is not small."""
     if value == 0:
         return "exact"
     small, large = 1e-2, 1e4
@@ -52,14 +52,14 @@ def error(value: float) -> str:
 
 
 def decibels(value: float) -> str:
-    """Return a signal-to-noise ratio; infinite means that the bits are equal."""
+    """Return a signal-to-noise ratio; an infinite one means equal bits."""
     if math.isinf(value) and value > 0:
         return "bit-equal"
     return f"{value:.1f} dB" if math.isfinite(value) else f"{scientific(value)} dB"
 
 
 def milliseconds(value: float) -> str:
-    """Return a latency: microseconds below one millisecond, seconds above a thousand."""
+    """Return a latency: microseconds below one millisecond, seconds above a thousand of them."""
     if value < 1:
         return f"{significant(value * 1e3)} µs"
     thousand = 1e3
@@ -76,7 +76,7 @@ def seconds(value: float) -> str:
 
 
 def moment(iso: str) -> str:
-    """Write an ISO 8601 time as `2025-03-01 12:00 UTC`; leave other text unchanged."""
+    """Return an ISO 8601 time as `2025-03-01 12:00 UTC`; leave other text unchanged."""
     try:
         when = datetime.fromisoformat(iso.replace("Z", "+00:00"))  # noqa: FURB162 - Python 3.10
     except ValueError:
@@ -85,7 +85,7 @@ def moment(iso: str) -> str:
 
 
 def size(value: int) -> str:
-    """Write bytes in decimal units, as file managers and download pages do."""
+    """Return bytes in decimal units, like file managers and download pages."""
     step, amount = 1000, float(value)
     if amount < step:
         return f"{value} B"
@@ -97,7 +97,7 @@ def size(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of a whole: `99.5 %`; only none is `0 %`, and only the whole `100 %`."""
+    """Return a share of a whole: `99.5 %`; only nothing is `0 %`, and only the whole `100 %`."""
     least, most = 0.001, 0.999
     near = min(max(share, least), most) if 0 < share < 1 else share
     sign = "" if near == share else "<" if near > share else ">"
@@ -110,18 +110,18 @@ def thousands(value: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 kernel`, `3 kernels`."""
+    """Return a number with its noun: `1 kernel`, `3 kernels`."""
     return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def times(factor: float) -> str:
-    """Return a factor between two times: `1.35×`, and `13×` from ten on."""
+    """Return the ratio of two times: `1.35×`, and `13×` from ten on."""
     ten = 10
     return f"{factor:.0f}{_TIMES}" if factor >= ten else f"{factor:.2f}{_TIMES}"
 
 
 def speed(ratio: float | None) -> str:
-    """Word the artifact's time over eager's: `1.35× faster than eager`; None: `not compared`."""
+    """Return the artifact's time over eager's, as `1.35× faster than eager` or `not compared`."""
     if ratio is None or ratio <= 0:
         return "not compared"
     if abs(ratio - 1) < _SAME_SPEED:
@@ -138,21 +138,21 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
 
 
 def shown_json(value: Any, **options: Any) -> str:
-    """Write a value as ASCII JSON, which cannot steer a terminal."""
+    """Return a value as ASCII JSON, which cannot steer a terminal."""
     return json.dumps(value, **options).replace("\x7f", r"\u007f")
 
 
 def in_ascii(error: Any) -> tuple[str, int]:
-    """Replace characters that an encoding lacks; an error handler of `codecs`."""
+    """Return replacements of characters that an encoding lacks; an error handler of `codecs`."""
     rest = error.object[error.start :]
-    power = rest[: len(rest) - len(rest.lstrip(_POWER))]  # whole: some encodings have ¹²³ alone
+    power = rest[: len(rest) - len(rest.lstrip(_POWER))]  # all of it: some encodings only have ¹²³
     text = power or rest[0]
     shown = text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
     return "^" * bool(power) + shown, error.start + len(text)
 
 
 def shown_address(url: str) -> str:
-    """Remove possible secrets from `url`: user name, password, query and fragment."""
+    """Return `url` without possible secrets: user name, password, query and fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:

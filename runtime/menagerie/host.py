@@ -1,4 +1,4 @@
-"""This machine: the platforms whose releases it runs, its processor and cores."""
+"""This machine: the platforms whose releases it runs, its processor and its cores."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from menagerie.format.bundle_manifest import Requirements, platform_name
 
-# Rises when a library lowered before no longer runs; MENAGERIE_RUNTIME_ABI of menagerie.h.
+# Incremented when earlier libraries no longer run; MENAGERIE_RUNTIME_ABI of menagerie.h.
 RUNTIME_ABI = 3
-# What the runtime and its CPU artifacts are compiled for, by machine, in /proc/cpuinfo's words.
+# Instructions that the runtime and its CPU artifacts use, by machine, as in /proc/cpuinfo.
 INSTRUCTIONS = {"x86_64": ("avx2", "bmi2", "f16c", "fma"), "arm64": (), "aarch64": ()}
-# By target: the platforms whose bundles bring a library for machines without the device.
+# By target: the platforms whose bundles have a library for machines without the device.
 _EMULATED = {"metal": ("metal-macos-arm64",)}
 
 
 def host_platform(target: str) -> str:
-    """Return the platform that this machine is to a target, e.g. `cpu-linux-x86_64`."""
+    """Return this machine's platform for a target, e.g. `cpu-linux-x86_64`."""
     here = Requirements(
         system=platform.system().lower(), machine=platform.machine(), runtime_abi=RUNTIME_ABI
     )
@@ -25,7 +25,7 @@ def host_platform(target: str) -> str:
 
 
 def emulates(needs: Requirements) -> bool:
-    """Return whether this machine emulates the kind of machine that a bundle is for."""
+    """Return whether this machine emulates the machine that a bundle requires."""
     return platform.system().lower() != needs.system
 
 
@@ -48,5 +48,5 @@ def machine() -> str:
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # macOS pins no process
+    affinity = getattr(os, "sched_getaffinity", None)  # missing on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1

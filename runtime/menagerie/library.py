@@ -1,4 +1,4 @@
-"""Finds a target's C library, and declares its C API as include/menagerie.h does."""
+"""The C library of a target, and declarations of its C API as in include/menagerie.h."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from menagerie.paths import built, package_folders
 MAX_DIMENSIONS = 16
 _BUILD_AGAIN = "Build and install the package again: make setup"
 _SPIN_COUNT = "GOMP_SPINCOUNT"
-_ONE_LOADS = threading.Lock()  # loading changes the environment for a moment
+_ONE_LOADS = threading.Lock()  # loading changes the environment temporarily
 
 
 class TensorView(ctypes.Structure):
@@ -52,21 +52,21 @@ def library_path(target: str = "cpu") -> Path:
 
 
 def native_tool() -> Path:
-    """Return `menagerie-run`, which can be copied with its libraries; SessionError if none."""
+    """Return `menagerie-run`, which can be copied with its libraries; SessionError if missing."""
     return built("menagerie-run")
 
 
 def run_native_tool() -> None:
-    """Become the program `menagerie-run`, which runs without Python."""
+    """Replace this process by the program `menagerie-run`, which runs without Python."""
     try:
         path = str(native_tool())
     except SessionError as error:
         sys.exit(str(error))
-    os.execv(path, [path, *sys.argv[1:]])  # noqa: S606 - no shell is wanted
+    os.execv(path, [path, *sys.argv[1:]])  # noqa: S606 - no shell is needed
 
 
 def available_targets() -> tuple[str, ...]:
-    """Return the targets whose runtime this installation has, sorted."""
+    """Return the sorted targets whose runtime this installation has."""
     before, after = _file_name("*").split("*")
     found = {path.name for each in package_folders() for path in each.glob(_file_name("*"))}
     return tuple(sorted(name.removeprefix(before).removesuffix(after) for name in found))
@@ -77,7 +77,7 @@ def _file_name(target: str) -> str:
 
 
 def library(target: str = "cpu") -> ctypes.CDLL:
-    """Load a target's C library once; only lowered models see its symbols.
+    """Load a target's C library once; its symbols are only visible to lowered models.
 
     Raise SessionError if it is not built, cannot be loaded, or is older than this Python.
     """
@@ -91,20 +91,20 @@ def _loaded(target: str) -> ctypes.CDLL:
     _check_processor(path)
     try:
         with _short_spinning():
-            # Local, not global: the shim functions have the names of libtorch's.
+            # Local, not global: the shim functions share their names with libtorch's.
             loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
         _declare(loaded)
     except OSError as error:
         again = _BUILD_AGAIN if "undefined symbol" in str(error) else ""
         raise SessionError(str(path), f"cannot be loaded: {error}", again) from error
-    except AttributeError as error:  # ctypes' own word: "...: undefined symbol: menagerie_x"
+    except AttributeError as error:  # ctypes says "...: undefined symbol: menagerie_x"
         name = str(error).rpartition(" ")[2]
         fact = f"lacks {name}: it was built from older sources than the Python beside it"
         raise SessionError(str(path), fact, _BUILD_AGAIN) from error
     if hasattr(loaded, "menagerie_emulator_configure"):
         from menagerie.emulator import configure
 
-        configure(loaded)  # the emulated device, which stands in for the GPU here
+        configure(loaded)  # the emulated device, which replaces the GPU here
     return loaded
 
 
@@ -120,7 +120,7 @@ def _check_processor(path: Path, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
 
 @contextmanager
 def _short_spinning() -> Iterator[None]:
-    """Let threads of libgomp, which reads its settings when loaded, spin for 60 us at a barrier.
+    """Limit the spinning of libgomp's threads at a barrier to 60 us; it reads this when loaded.
 
     Its default is a hundred times longer: on a busy machine, waiting threads then use up the time
     that the awaited thread needs. A value that the user has set is kept.
@@ -170,7 +170,7 @@ def _declare(loaded: ctypes.CDLL) -> None:
 
 
 def last_error(target: str = "cpu") -> str:
-    """Return the message of the library's last failing call in this thread."""
+    """Return the message of the library's last failed call in this thread."""
     message: bytes = library(target).menagerie_last_error()
     return message.decode(errors="replace")
 

@@ -1,4 +1,4 @@
-"""Element types, and the tolerances by which an output equals eager PyTorch's."""
+"""Element types, and the tolerances within which an output equals eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from enum import Enum
 from typing import Final
 
 
-class TextEnum(str, Enum):  # enum.StrEnum came with Python 3.11
+class TextEnum(str, Enum):  # enum.StrEnum is new in Python 3.11
     """An enumeration whose members are, and print as, their values."""
 
     __str__ = str.__str__
 
     def __reduce_ex__(self, _: object) -> tuple[type[TextEnum], tuple[str]]:
-        """Pickle by the value: early Pythons of 3.11 name `getattr`, which safe readers refuse."""
+        """Pickle by value: early 3.11 versions name `getattr`, which safe unpicklers refuse."""
         return type(self), (self.value,)
 
 
@@ -39,11 +39,11 @@ class Dtype(TextEnum):
         return self in {Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FLOAT64}
 
 
-# Below this scale an output is mostly what cancelling terms leave, and errs as those terms do: no
-# smaller error is asked for.
+# Below this scale an output is mostly the remainder of cancelling terms, with the error of those
+# terms, so no smaller error is required.
 _SMALLEST_SCALE = 1e-3
-# The SNR averages over all elements, so one that is wrong drowns in many: however good it is, none
-# may err by more than so many times `absolute`, relative to the output's scale.
+# The SNR averages over all elements and hides a single wrong one. However good it is, no element's
+# error may exceed this multiple of `absolute`, relative to the output's scale.
 _OUTLIER_FACTOR = 10.0
 
 
@@ -71,20 +71,20 @@ class Tolerance:
                 raise ValueError(f"a tolerance is finite and greater than 0, not {bound:g}")
 
     def everywhere(self, scale: float) -> float:
-        """Return the largest error that passes at any SNR, in an output of this scale."""
+        """Return the largest error that passes at any SNR, for an output of this scale."""
         return self.absolute * min(1.0, max(scale, _SMALLEST_SCALE))
 
     def outlier(self, scale: float) -> float:
-        """Return the largest error that passes at a good SNR, in an output of this scale."""
+        """Return the largest error that passes at a good SNR, for an output of this scale."""
         return _OUTLIER_FACTOR * self.absolute * scale
 
 
 DEFAULT_TOLERANCES: Final[Mapping[Dtype, Tolerance]] = {
-    # float64 has 16 digits: half of them may go to another order of summing
+    # float64 has 16 digits; another order of summation may cost half of them
     Dtype.FLOAT64: Tolerance(absolute=1e-9, snr_db=160.0),
     Dtype.FLOAT32: Tolerance(absolute=1e-4, snr_db=80.0),
     Dtype.FLOAT16: Tolerance(absolute=1e-2, snr_db=40.0),
     Dtype.BFLOAT16: Tolerance(absolute=1e-2, snr_db=30.0),
 }
-# Of a low precision that is judged by its accuracy: NaN and infinities are where eager's are
+# For low precision that is judged by accuracy: NaN and infinities must be where eager's are
 ANY_FINITE: Final = Tolerance(absolute=1e38)

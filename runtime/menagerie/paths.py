@@ -1,4 +1,4 @@
-"""The folders of the installed package, and the one folder outside that it writes to."""
+"""The folders of the installed package, and the only folder outside it that it writes to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NOBODY = 65534
 
 
 def package_folders() -> tuple[Path, ...]:
-    """Return the package's folders: an editable install keeps built files apart from sources."""
+    """Return the package's folders: an editable install has built files apart from sources."""
     return tuple(map(Path, sys.modules["menagerie"].__path__))
 
 
 def built(name: str) -> Path:
-    """Return a library or program that the build makes; SessionError if it has not been built."""
+    """Return the path of a built library or program; raise SessionError if it is not built."""
     for folder in package_folders():
         if (path := folder / name).is_file():
             return path
@@ -28,16 +28,16 @@ def built(name: str) -> Path:
 def home() -> Path:
     """Return the cache folder: `$MENAGERIE_HOME`, else `menagerie` in the user's cache folder.
 
-    That is `$XDG_CACHE_HOME` or `~/.cache` by the XDG Base Directory Specification, and
-    `~/Library/Caches` on macOS. It is created when missing, for its owner only: downloads in it are
-    opened later. Raise UsageError if it cannot be created, `~` in its name stands for no folder, it
-    is another user's, or it is writable by everyone.
+    The latter is `$XDG_CACHE_HOME` or `~/.cache` by the XDG Base Directory Specification, and
+    `~/Library/Caches` on macOS. A missing folder is created for its owner only, since downloads in
+    it are opened later. Raise UsageError if it cannot be created, its `~` stands for no folder, it
+    belongs to another user, or it is writable by everyone.
     """
     asked = os.environ.get("MENAGERIE_HOME")
     advice = "Set MENAGERIE_HOME to a folder you can write to"
     try:
         folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
-    except RuntimeError as error:  # a home folder of no user: `~nobody/cache`
+    except RuntimeError as error:  # an unknown user's home: `~nobody/cache`
         fact = f"the cache folder is not known ({error})"
         raise UsageError(asked or "~", fact, advice) from error
     try:
@@ -50,12 +50,12 @@ def home() -> Path:
 
 
 def require_own(place: Path, advice: str) -> None:
-    """Raise UsageError where `place` is writable by everyone, or another user but root owns it.
+    """Raise UsageError if `place` is writable by everyone or owned by another user except root.
 
-    In a namespace that does not map every user, as a sandbox, strangers have `nobody`'s number.
+    In a namespace that does not map every user, e.g. a sandbox, foreign users are `nobody`.
     """
     status, users = place.stat(), Path("/proc/self/uid_map")
-    if status.st_mode & 0o002:  # as in /tmp, strangers own files in it
+    if status.st_mode & 0o002:  # as in /tmp, where others may own files
         raise UsageError(str(place), "is writable by everyone", advice)
     if (owner := status.st_uid) in {0, os.geteuid()}:
         return

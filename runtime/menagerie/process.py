@@ -1,4 +1,4 @@
-"""Facts about this process: its parent's end, memory, libraries; and names of signals."""
+"""Facts about this process: its parent's end, memory and libraries; and names of signals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
-    """Have Linux's kernel send this process `sent` when its parent ends for any reason.
+    """Let Linux's kernel send this process `sent` when its parent ends for any reason.
 
-    The parent's id was known before this process began. If the parent has ended already, the kernel
+    `parent` is its id from before this process began. If it has ended already, the kernel
     would send nothing, so this function sends the signal at once.
     """
     if sys.platform != "linux":
@@ -40,7 +40,7 @@ def signal_name(number: int) -> str:
 def peak_memory_bytes() -> int:
     """Return the peak resident memory of this process in bytes.
 
-    Linux's ru_maxrss survives exec, so a large parent would be counted; VmHWM starts anew.
+    Linux's ru_maxrss survives exec and would count a large parent; VmHWM starts anew.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -52,7 +52,7 @@ def peak_memory_bytes() -> int:
 
 
 def foreign_libraries() -> tuple[str, ...]:
-    """List PyTorch's libraries mapped into this process; MenagerieError if they are unknown."""
+    """List PyTorch's libraries in this process; raise MenagerieError if they are unknown."""
     maps = Path("/proc/self/maps")
     if maps.exists():
         names = {line.rpartition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
@@ -62,7 +62,7 @@ def foreign_libraries() -> tuple[str, ...]:
 
 
 def images_of(loader: ctypes.CDLL) -> list[str]:
-    """List what macOS's loader has mapped (dyld(3)); MenagerieError if it is another loader."""
+    """List the images that macOS's loader has mapped (dyld(3)); MenagerieError for another one."""
     try:
         count, name = (
             getattr(loader, f"_dyld_{what}") for what in ("image_count", "get_image_name")
@@ -77,8 +77,8 @@ def images_of(loader: ctypes.CDLL) -> list[str]:
 def keep_off_proxies() -> None:
     """Make this process and its children connect to loopback without a proxy.
 
-    Where a proxy is set and loopback is not excepted, requests to the local cluster would go to
-    the proxy, with the server's secret in them.
+    If a proxy is set without an exception for loopback, requests to the local cluster would go
+    to the proxy, with the server's secret in them.
     """
     if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
         return

@@ -1,4 +1,4 @@
-"""Times a program's kernels, beside the peaks of the machine."""
+"""Times of a program's kernels, next to the peaks of the machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _FEWEST_RUNS = 3
 _SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")
 _MOST_RUNS = 1000
-_TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
+_TURN_SECONDS = 0.04  # longer than the other side's threads spin, and short
 _LEAST_PROCESSOR_MS = 100.0  # some systems count processor time in ticks of milliseconds
 
 
 def machine_peaks(threads: int) -> Peaks:
-    """Measure this machine's peaks in a few tenths of a second; SessionError if memory is short."""
+    """Measure this machine's peaks in tenths of a second; raise SessionError if memory is short."""
     flops, moved = ctypes.c_double(), ctypes.c_double()
     answer = library("cpu").menagerie_machine_peaks(
         threads, ctypes.byref(flops), ctypes.byref(moved)
@@ -43,7 +43,7 @@ def machine_peaks(threads: int) -> Peaks:
 def profile(
     session: Session, run: Callable[[], object], *, threads: int, seconds: float
 ) -> Profile:
-    """Time each kernel of a CPU session's runs, at least three, after one that is not counted.
+    """Time each kernel of a CPU session in at least three runs, after one that is not counted.
 
     Raise SessionError if the session is for a GPU, or a run fails.
     """
@@ -60,7 +60,7 @@ def profile(
 
 
 def with_shares(found: Profile) -> dict[str, object]:
-    """Return the profile for JSON, with each kernel's share of the time and of the roofline."""
+    """Return the profile for JSON, with each kernel's shares of the time and the roofline."""
     kernels = [
         plain(each) | {"share": found.share(each), "of_roofline": found.of_roofline(each)}
         for each in found.kernels
@@ -77,13 +77,13 @@ def short_name(kernel: KernelTime) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A kernel's figures in words: its time in a run, and its speed."""
+    """A kernel's figures as text: its time per run, and its speed."""
 
     milliseconds: str
     share: str
     calls: str
-    gflops: str  # a second; of products, convolutions and attention alone
-    gigabytes: str  # a second
+    gflops: str  # per second; of products, convolutions and attention only
+    gigabytes: str  # per second
     of_roofline: str
     name: str
 
@@ -92,7 +92,7 @@ _HEAD = KernelRow("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of roofline"
 
 
 def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
-    """Return rows for the longest kernels, for all other kernels, and for time outside them."""
+    """Return rows for the longest kernels, all other kernels, and the time outside them."""
     rows = []
     for each in found.kernels[:most]:
         seconds = max(each.milliseconds, 1e-6) / 1e3
@@ -116,7 +116,7 @@ def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
 
 
 def table(program: str, found: Profile, most: int = 25) -> str:
-    """Format columns for a terminal."""
+    """Format the profile as columns for a terminal."""
     peaks = f"{found.peaks.flops / 1e9:.0f} GFLOP/s and {found.peaks.bytes / 1e9:.1f} GB/s"
     runs = f"{count(found.runs, 'run')} on {count(found.threads, 'thread')}"
     head = f"{program}: {milliseconds(found.milliseconds)} a run, {runs}; this machine does {peaks}"
@@ -129,7 +129,7 @@ def _rest(found: Profile, took_ms: float, what: str) -> KernelRow:
 
 @dataclass(frozen=True)
 class Turn:
-    """The calls of one turn: milliseconds of each, and of processor time over all of them."""
+    """The calls of one turn: the milliseconds of each, and their total processor time."""
 
     wall_ms: tuple[float, ...]
     processor_ms: float
@@ -142,7 +142,7 @@ def take_turn(
     fewest: int = 1,
     most: float = math.inf,
 ) -> Turn:
-    """Call `run` until `seconds` have passed, so many times at least and at most."""
+    """Call `run` until `seconds` have passed, from `fewest` to `most` times."""
     walls: list[float] = []
     begun, end = time.process_time(), time.perf_counter() + seconds
     while len(walls) < fewest or (len(walls) < most and time.perf_counter() < end):
@@ -155,9 +155,9 @@ def take_turn(
 def latency(
     run: Callable[[], object], *, seconds: float, threads: int, case: int | None = None
 ) -> Measurement:
-    """Time a call again and again, at least 3 times and at most 1000, after one unmeasured call.
+    """Time a call repeatedly, at least 3 and at most 1000 times, after one unmeasured call.
 
-    Threads and golden case are only noted.
+    Threads and golden case are only recorded.
     """
     run()
     turn = take_turn(run, seconds, fewest=_FEWEST_RUNS, most=_MOST_RUNS)
@@ -165,8 +165,8 @@ def latency(
 
 
 def measurement(turns: Sequence[Turn], *, threads: int, case: int | None) -> Measurement:
-    """Return each call's wall time, and the processor time of all."""
-    import numpy as np  # a page of measured kernels is read without it
+    """Return statistics of each call's wall time, and the mean processor time."""
+    import numpy as np  # not needed for a page of measured kernels
 
     wall_ms = [wall for turn in turns for wall in turn.wall_ms]
     processor_ms = sum(turn.processor_ms for turn in turns)
@@ -184,6 +184,6 @@ def measurement(turns: Sequence[Turn], *, threads: int, case: int | None) -> Mea
 
 
 def _load() -> float | None:
-    with suppress(OSError):  # a sandbox hides it
+    with suppress(OSError):  # unavailable in a sandbox
         return os.getloadavg()[0] / cores()
     return None

@@ -1,4 +1,4 @@
-"""Runs a bundle from Python with numpy, without PyTorch."""
+"""Execution of a bundle from Python, with numpy and without PyTorch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from menagerie.tensor_files import stored
 from menagerie.trust import allows_unsigned, check_signature, trusted_place
 from menagerie.validation.findings import KernelTime
 
-# Dtype numbers of include/menagerie.h. numpy has no bfloat16: its bits travel as uint16.
+# Dtype numbers of include/menagerie.h. numpy has no bfloat16, so uint16 holds its bits.
 _NUMBERS = {
     Dtype.UINT8: 0,
     Dtype.INT8: 1,
@@ -47,9 +47,9 @@ class Session:
     """One program of a bundle, loaded and ready to run.
 
     Sessions are independent of each other. Calls on one session, from any threads, are served one
-    after another: a run ends when its results have been copied. Where the program keeps state
-    between runs, each session has its own, and threads that share a session share it. What the
-    bundle requires of the machine, its signature, and the hash of the library, are checked before
+    after another: a run ends when its results have been copied. If the program keeps state
+    between runs, each session has its own, and threads that share a session share it. The bundle's
+    requirements on the machine, its signature and the library's hash are checked before
     loading, on the very bytes that are loaded.
 
     The weights are mapped from their file: truncating it while the session is open ends the
@@ -57,9 +57,9 @@ class Session:
 
     Args:
         bundle: the bundle's folder.
-        program: which of its programs to load.
-        threads: how many threads a run uses. None: one for each processor that the process may use
-            (its affinity, the quota of its control group), and one in all for kernels of little
+        program: the name of the program to load.
+        threads: the threads of a run. None: one for each processor that the process may use
+            (its affinity, the quota of its control group), and only one for kernels of little
             work, judged by shapes alone. On a busy machine idle threads sleep instead of spinning.
         allow_unsigned: whether to run an unsigned bundle, which is unproven native code;
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
@@ -78,7 +78,7 @@ class Session:
         allow_unsigned: bool | None = None,
     ) -> None:
         self._program = ctypes.c_void_p()
-        self._one_call = threading.Lock()  # outputs are the program's own until its next call
+        self._one_call = threading.Lock()  # outputs belong to the program until its next call
         self._folder = Path(bundle)
         self._threads = threads or 0
         unsigned_too = allows_unsigned(allow_unsigned)
@@ -108,22 +108,22 @@ class Session:
 
     @property
     def can_be_profiled(self) -> bool:
-        """Whether its kernels can be timed; a GPU's kernels outlast their call."""
+        """Whether its kernels can be timed; a GPU's kernels outlast their calls."""
         return self._target == "cpu"
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The inputs of the program, in its own order."""
+        """The program's inputs, in its own order."""
         return self._spec.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The outputs of the program, in its own order."""
+        """The program's outputs, in its own order."""
         return self._spec.outputs
 
     @property
     def dimensions(self) -> Mapping[str, tuple[int, int, int]]:
-        """The least and largest size and the step of each dynamic dimension, by name."""
+        """The smallest and largest size and the step of each dynamic dimension, by name."""
         return self._spec.dimensions
 
     @property
@@ -133,12 +133,12 @@ class Session:
 
     @property
     def kernel_calls(self) -> int:
-        """The number of kernels (convolutions, matrix products, ...) called by all runs so far."""
+        """The number of kernel calls (convolutions, matrix products, ...) in all runs so far."""
         with self._one_call:
             return int(self._library.menagerie_program_kernel_calls(self._open_program()))
 
     def set_threads(self, threads: int) -> None:
-        """Set the number of threads of the following runs; 0: as for `None` when opening."""
+        """Set the number of threads of later runs; 0: as for `None` when opening."""
         with self._one_call:
             count = _held(threads)
             self._threads = threads
@@ -147,10 +147,10 @@ class Session:
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the program once.
 
-        `inputs` has an array for each input by name, of its exact dtype and shape, with any
-        strides. Return a fresh, contiguous array for each output by name. bfloat16 is passed as its
+        `inputs` has an array of the exact dtype and shape, with any strides, for each input by
+        name. Return a fresh, contiguous array for each output by name. bfloat16 is passed as its
         bits, in uint16. Raise SessionError if a name, dtype or shape is not what the program takes,
-        the run failed, or one before it has lost the program's state.
+        the run fails, or an earlier one has lost the program's state.
         """
         views = (TensorView * len(self.inputs))()
         self._check_names(inputs)
@@ -172,8 +172,8 @@ class Session:
     def set_profiling(self, *, on: bool) -> None:
         """Start or stop timing each kernel; earlier times are discarded.
 
-        Raise SessionError if the session is closed, or on a GPU, where kernels run on after their
-        call.
+        Raise SessionError if the session is closed or runs on a GPU, where kernels outlast their
+        calls.
         """
         if on and not self.can_be_profiled:
             fact = f"kernels of {self._target} run on after their call, so they cannot be timed"
@@ -183,7 +183,7 @@ class Session:
             self._check(library.menagerie_program_set_profiling(self._open_program(), int(on)))
 
     def kernel_times(self) -> tuple[KernelTime, ...]:
-        """Return kernels' times since `set_profiling`, longest first; SessionError if not timed."""
+        """Return kernels' times since `set_profiling`, longest first; SessionError if untimed."""
         count = ctypes.c_size_t()
         with self._one_call:
             program, ask = self._open_program(), self._library.menagerie_program_kernel_times
@@ -205,7 +205,7 @@ class Session:
     def reset(self) -> None:
         """Restore the program's state to that of a newly opened session.
 
-        This has no effect on a program without state. A run that fails while it computes loses the
+        This has no effect on a program without state. A run that fails during computation loses the
         state: the session then refuses runs until it is reset. Raise SessionError if
         the session is closed, or the state cannot be written.
         """
@@ -226,7 +226,7 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_one_call"):  # else its arguments were refused
+        if hasattr(self, "_one_call"):  # otherwise its arguments were refused
             self.close()
 
     def _open_program(self) -> ctypes.c_void_p:
@@ -269,7 +269,7 @@ class Session:
     def _array(self, spec: TensorSpec, array: np.ndarray) -> np.ndarray:
         if not isinstance(array, np.ndarray):
             raise SessionError(str(self._folder), f"input {spec.name} is not a numpy array")
-        array = np.ndarray.view(array, np.ndarray)  # a subclass may say anything of its shape
+        array = np.ndarray.view(array, np.ndarray)  # a subclass may misreport its shape
         wanted = stored(spec.dtype)
         if array.dtype != wanted:
             fact = f"input {spec.name} has dtype {array.dtype}, the program takes {wanted}"
@@ -284,7 +284,7 @@ class Session:
 
 
 def _held(threads: int) -> int:
-    """Check that C's int32_t holds `threads`, which ctypes would truncate."""
+    """Return `threads` if C's int32_t holds it, since ctypes would truncate it."""
     if not -(2**31) <= threads < 2**31:
         raise SessionError("threads", f"{threads} is not a number of threads", "Give 1 to 1024")
     return threads

@@ -1,10 +1,10 @@
-"""Metal source as C++ that the prelude of the emulated device makes compilable, in two texts.
+"""Translation of Metal source to C++ for the emulated device's prelude, in two versions.
 
-One is run. Only what C++ lacks is changed, found by its tokens: kernels are entered in a table that
-ends the text, threadgroup variables become references into the group's memory, since a C++ local
-would be each thread's own, and every literal with a point is a float, since Metal has no double.
-The other one is compiled with real address spaces, to refuse what Apple's compiler refuses; what no
-compiler of C++ refuses is refused here.
+The first is run. It only changes what C++ lacks, found by tokens: kernels are listed in a table at
+the end, threadgroup variables become references to the group's memory, since a C++ local would
+belong to one thread, and every literal with a point is a float, since Metal has no double.
+The second is compiled with real address spaces, to refuse what Apple's compiler refuses; code that
+no C++ compiler refuses is refused here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
       | (?P<sign>::|\S)""",
     re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
-_MARKER = re.compile(r"[ \t]*# *(\d{1,9})")  # `# 12 "kernels.metal"`; pragmas are passed over
+_MARKER = re.compile(r"[ \t]*# *(\d{1,9})")  # `# 12 "kernels.metal"`; pragmas are ignored
 _FLOATING = re.compile(r"0[xX].*[.pP]|(?!0[xX]).*[.eE]")
 _CONSTRUCTOR = re.compile(
     r"(?<!operator )\b((?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234])(?=[ \t]*\()"
@@ -36,8 +36,8 @@ _ASSIGNED = re.compile(r"=(?!=)|(<<|>>|[-+*/%&|^])=")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _TOO_MUCH = '"a group has 32768 bytes of threadgroup memory"'
 _MOST_CHARACTERS = 32 * 2**20  # of preprocessed text
-_DEEPEST = 64  # namespaces in each other, whose names each of their kernels repeats
-_LONGEST = 1000  # characters of their names together, and of a variable's type
+_DEEPEST = 64  # nested namespaces, whose names each of their kernels repeats
+_LONGEST = 1000  # characters of their names in total, and of a variable's type
 _SPACES = {"device", "constant", "threadgroup", "thread", "threadgroup_imageblock", "ray_data"}
 _LIES_IN = {
     "threadgroup": "menagerie::emulated::lies_in_group",
@@ -51,8 +51,8 @@ _STATEMENTS = {
     "return", "case", "using", "typedef", "for", "while", "if", "switch", "else", "do",
     "struct", "class", "union", "enum",
 }  # fmt: skip
-_BEFORE_SUBSCRIPT = {")", "]", "}", ">", "operator"}  # else [ begins an attribute or a lambda
-# What must agree in its type, and all of it in its width.
+_BEFORE_SUBSCRIPT = {")", "]", "}", ">", "operator"}  # otherwise [ begins an attribute or a lambda
+# Groups whose types must agree; all of them must have the same width.
 _ALIKE = (
     ("thread_position_in_grid", "threads_per_grid"),
     (
@@ -67,7 +67,7 @@ _OF_GRIDS = {
     "threads_per_grid", "threads_per_threadgroup", "dispatch_threads_per_threadgroup",
     "threadgroups_per_grid",
 }  # fmt: skip
-_MOST_BUFFERS = 31  # kMaxArguments of prelude/abi.h, of whose Role these are the names
+_MOST_BUFFERS = 31  # kMaxArguments of prelude/abi.h; its Role has the names above
 _ROLES = {
     "thread_position_in_grid": "kThreadInGrid",
     "thread_position_in_threadgroup": "kThreadInGroup",
@@ -95,31 +95,31 @@ class _Token(NamedTuple):
     text: str
     kind: str  # a group of _TOKEN
     offset: int
-    line: int  # as the preprocessor's markers count
+    line: int  # by the preprocessor's line markers
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What the table says of a kernel; a buffer's role is its index."""
+    """A kernel's entry in the table; a buffer's role is its index."""
 
-    name: str  # as the Metal library lists it
-    reference: str  # as C++ names the function
+    name: str  # in the Metal library
+    reference: str  # the function's name in C++
     parameters: tuple[tuple[str, int | str], ...]  # names and roles
-    max_threads: str  # a constant expression, of a template's parameters
-    serial: bool  # uses atomics
+    max_threads: str  # a constant expression of a template's parameters
+    serial: bool  # whether it uses atomics
 
 
 class Translation(NamedTuple):
-    """Two texts of C++."""
+    """The two C++ versions of a source."""
 
     run: str
     checked: str  # with address spaces, and without the table of kernels
-    versioned: frozenset[str]  # structures with member functions for objects of some spaces
+    versioned: frozenset[str]  # structures with member functions for certain address spaces
 
 
 @dataclass(frozen=True)
 class _Function:
-    """Where a function's definition begins and ends, its name and its parameters."""
+    """A function's definition: its bounds, its name and its parameters."""
 
     begin: int
     name: _Token
@@ -129,7 +129,7 @@ class _Function:
 
 @lru_cache(maxsize=4)  # a shader is compiled for each mode of the emulated device
 def translate(preprocessed: str) -> Translation:
-    """Translate preprocessed Metal to C++; MenagerieError names a line that Metal refuses."""
+    """Translate preprocessed Metal to C++; raise MenagerieError with a line that Metal refuses."""
     if len(preprocessed) > _MOST_CHARACTERS:
         fact = f"has more than {_MOST_CHARACTERS} characters when its macros are expanded"
         raise MenagerieError("the Metal source", fact)
@@ -162,7 +162,7 @@ def _closing(tokens: Sequence[_Token], opening: int) -> int:
 
 
 def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]]:
-    """Yield the texts between commas outside the brackets, given as they open."""
+    """Yield the tokens between commas outside `brackets`, which lists the opening ones."""
     begin = depth = 0
     closing = {_CLOSING[opens] for opens in brackets}
     for at, (text, *_) in enumerate(tokens):
@@ -174,7 +174,7 @@ def _split(tokens: Sequence[_Token], brackets: str) -> Iterator[Sequence[_Token]
 
 
 def _named(tokens: Sequence[_Token]) -> tuple[str, str]:
-    """Return a function's name and its template arguments, as in `fill<float>`."""
+    """Return a function's name and its template arguments, e.g. of `fill<float>`."""
     words = [t.text for t in tokens]
     cut = words.index("<") if "<" in words else len(words)
     return "".join(words[:cut]), " ".join(words[cut:])
@@ -189,7 +189,7 @@ def _attribute(tokens: Sequence[_Token], name: str) -> str | None:
 
 
 def _limit(before: Sequence[_Token], threads: str | None) -> str:
-    """Return a kernel's most threads, in which `<...>` stands for a template's arguments."""
+    """Return a kernel's thread limit, in which `<...>` stands for a template's arguments."""
     most = threads or "menagerie::emulated::kMaxThreads"
     words = [t.text for t in before]
     if threads is None or threads.isdecimal() or words[:2] != ["template", "<"]:
@@ -199,12 +199,12 @@ def _limit(before: Sequence[_Token], threads: str | None) -> str:
 
 
 def _host_name(tokens: Sequence[_Token]) -> str | None:
-    literals = _attribute(tokens, "host_name")  # adjacent ones are one: "fill_" "float"
+    literals = _attribute(tokens, "host_name")  # adjacent literals join: "fill_" "float"
     return None if literals is None else "".join(re.findall(r'"([^"]*)"', literals))
 
 
 def _parameters(tokens: Sequence[_Token], kernel: str) -> tuple[tuple[str, int | str], ...]:
-    """Return names and roles; a buffer without an index takes the lowest free one, as in Metal."""
+    """Return names and roles; a buffer without an index gets the lowest free one, as in Metal."""
     found = [_parameter(each, kernel) for each in _split(tokens, "([{<") if each]
     taken = {role for _, role in found}
     indices = [role for _, role in found if isinstance(role, int)]
@@ -219,7 +219,7 @@ def _parameters(tokens: Sequence[_Token], kernel: str) -> tuple[tuple[str, int |
 
 
 def _check_positions(tokens: Sequence[_Token], kernel: str) -> None:
-    """Refuse positions that are no uint or ushort, of unlike types or of different widths."""
+    """Refuse positions that are not uint or ushort, or whose types or widths differ."""
     kinds = {}
     for each in _split(tokens, "([{<"):
         words = [t.text for t in each if t.text not in ("const", "metal", "::")]
@@ -248,7 +248,7 @@ def _check_buffer(tokens: Sequence[_Token], kernel: str, name: str) -> None:
 
 
 def _parameter(tokens: Sequence[_Token], kernel: str) -> tuple[str, int | str | None]:
-    """Return the name and its attribute's meaning: None without one, so a buffer."""
+    """Return the name and the meaning of its attribute: None without one, for a buffer."""
     name, at = "", 0
     role: int | str | None = None
     while at < len(tokens):
@@ -268,7 +268,7 @@ def _role(attribute: Sequence[_Token], place: str, token: _Token) -> int | str:
     match [t.text for t in attribute]:
         case ["buffer", "(", index, ")", *rest]:
             if len(index) < 3 and index.isdecimal() and int(index) < _MOST_BUFFERS:  # noqa: PLR2004
-                # Function constants are zero, so a buffer that one asks for is not there.
+                # Function constants are zero, so a buffer that depends on one is absent.
                 return "menagerie::emulated::kAbsent" if "function_constant" in rest else int(index)
             _refuse(token, f"{place}: buffer({index}) is not one of 0 to {_MOST_BUFFERS - 1}")
         case [word, *_] if word in _ROLES:
@@ -278,7 +278,7 @@ def _role(attribute: Sequence[_Token], place: str, token: _Token) -> int | str:
 
 
 def _float_literal(number: str) -> str:
-    """Type 0.5 as a float, 0.5h as a half; Clang's option for it does not reach templates."""
+    """Type 0.5 as float and 0.5h as half; Clang's option for that does not reach templates."""
     for suffix, kind in (("bf", "bfloat"), ("h", "half")):
         if number.lower().endswith(suffix):
             return f"{kind}({number[: -len(suffix)]}f)"
@@ -317,10 +317,10 @@ class _Translator:
         self.kernels: list[_Kernel] = []
         self.edits: list[tuple[int, int, str, str]] = []  # from, to, the new text in each result
         self.overloads: dict[tuple[str, ...], dict[tuple[str, ...], _Function]] = {}
-        self.versions: set[str] = set()  # of member functions that are kept
+        self.versions: set[str] = set()  # versions of member functions that are kept
         self.versioned: set[str] = set()
         self.bodies: set[int] = set()  # tokens that open a kernel's body
-        self.kernel_depth = 0  # of scopes in the kernel's body; 0 outside of kernels
+        self.kernel_depth = 0  # scopes up to the kernel's body; 0 outside of kernels
         self.members = set(self._members())
         self.begin = 0  # first token of the current declaration
         self.parentheses = 0
@@ -342,7 +342,7 @@ class _Translator:
     def _edited(self, result: int) -> str:
         pieces, at = [], 0
         for edit in sorted(self.edits):
-            if edit[0] >= at:  # else within a text that has been replaced as a whole
+            if edit[0] >= at:  # otherwise within text that has been replaced as a whole
                 pieces += [self.source[at : edit[0]], str(edit[result])]
                 at = edit[1]
         return "".join([*pieces, self.source[at:]])
@@ -351,7 +351,7 @@ class _Translator:
         self.edits.append((begin, end, text, text if checked is None else checked))
 
     def _check(self, at: int, token: _Token) -> None:
-        """Refuse words and signs that C++ has and Metal lacks; make a float of a literal."""
+        """Refuse words and signs that C++ has and Metal lacks; make literals floats."""
         text, kind, offset, _ = token
         before = self.tokens[at - 1] if at > 0 else _Token("", "", 0, 0)
         if kind == "number" and text.lower().endswith(("ll", "llu")):
@@ -374,7 +374,7 @@ class _Translator:
             self._check_cast(at)
 
     def _write_word(self, at: int) -> None:
-        """Remove [[threadgroup(0)]], which is a macro of the prelude; write parts of vectors."""
+        """Remove [[threadgroup(0)]], which is a macro of the prelude; translate swizzles."""
         text = self.tokens[at].text
         if text == "threadgroup" and self._text(at - 1) == self._text(at - 2) == "[":
             end = self.tokens[_closing(self.tokens, at - 2)].offset
@@ -383,7 +383,7 @@ class _Translator:
             self._swizzle(at)
 
     def _swizzle(self, at: int) -> None:
-        """Write v.swizzle(metal::own::Places<1, 0>()) for v.yx, unless a structure has a yx."""
+        """Replace v.yx by v.swizzle(metal::own::Places<1, 0>()), unless a structure has a yx."""
         token, before = self.tokens[at], [t.text for t in self.tokens[max(0, at - 2) : at]]
         if token.text not in self.members and (before[-1:] == ["."] or before == ["-", ">"]):
             places = ", ".join(str("xyzw".find(c) + "rgba".find(c) + 1) for c in token.text)
@@ -393,7 +393,7 @@ class _Translator:
             self._replace(token.offset, token.offset + len(token.text), text, token.text)
 
     def _members(self) -> Iterator[str]:
-        """Yield what structures call their members as if they were parts of a vector."""
+        """Yield names of structures' members that look like parts of a vector."""
         depth = 0
         structures: list[int] = []
         for at, token in enumerate(self.tokens):
@@ -412,7 +412,7 @@ class _Translator:
         return self._text(at + 1) in (";", ",", "=", "[") and self._text(at - 1) != "."
 
     def _structure(self, opening: int) -> str:
-        """Return the name of the structure whose body begins there; empty for other braces."""
+        """Return the name of the structure whose body begins here; empty for other braces."""
         for at in range(opening - 1, max(-1, opening - 12), -1):
             if self.tokens[at].text in ("struct", "union", "class"):
                 return self.tokens[at + 1].text
@@ -445,7 +445,7 @@ class _Translator:
         _refuse(self.tokens[at - 1], fact)
 
     def _step(self, at: int) -> int:
-        """Take in what begins at a token; return where the next thing begins."""
+        """Process the construct at a token; return where the next one begins."""
         text = self.tokens[at].text
         outside = not self.scopes or self.scopes[-1] is not None
         if text == "namespace" and outside:
@@ -463,7 +463,7 @@ class _Translator:
         return at + 1
 
     def _enter(self, at: int, *, outside: bool) -> None:
-        """Count brackets, and check what ends at this token."""
+        """Count brackets, and check the construct that ends at this token."""
         text = self.tokens[at].text
         self.parentheses += (text == "(") - (text == ")")
         if text == "{":
@@ -505,7 +505,7 @@ class _Translator:
         return end + 1
 
     def _check_variable(self, tokens: Sequence[_Token], *, outside: bool) -> None:
-        """Refuse one of the program's, or a static one, that is not in constant memory."""
+        """Refuse a global or static variable that is not in constant memory."""
         words = [t.text for t in tokens]
         while words[:2] == ["template", "<"]:
             end = _closing(tokens, 1) + 1 if words.count("<") == words.count(">") else len(tokens)
@@ -521,7 +521,7 @@ class _Translator:
         return bool(self.braces and self._structure(self.braces[-1]))
 
     def _member(self, at: int) -> None:
-        """Keep one of a member function's versions by where its object lies; given its {."""
+        """Keep one of a member function's versions for address spaces; its body begins at `at`."""
         head = self.tokens[self.begin : at]
         words = [t.text for t in head]
         for place, word in enumerate(words):
@@ -536,7 +536,7 @@ class _Translator:
                 return
 
     def _specialisation(self, at: int) -> None:
-        """Keep one of a class template's specialisations that differ by address spaces."""
+        """Keep one of a class template's specialisations that only differ in address spaces."""
         head = self.tokens[self.begin : at]
         words = [t.text for t in head if t.text not in _SPACES]
         if len(words) < len(head):
@@ -544,9 +544,9 @@ class _Translator:
             self._keep_one(" ".join(words), head[0].offset, end)
 
     def _keep_one(self, key: str, begin: int, end: int, *, checked: bool = True) -> bool:
-        """Return whether a version is the first with its key; others go from the text that is run.
+        """Return whether a version is the first with its key; remove others from the run text.
 
-        They stay in the one that is checked, if that is to have them.
+        The checked text keeps them if `checked`.
         """
         is_first = key not in self.versions
         if not is_first:
@@ -557,7 +557,7 @@ class _Translator:
         return is_first
 
     def _check_declaration(self, tokens: Sequence[_Token]) -> None:
-        """Refuse a local `float* p` or `float& r`: its words, a sign and a name."""
+        """Refuse a local `float* p` or `float& r`, i.e. words, a sign and a name."""
         kind = list(itertools.takewhile(lambda t: t.kind == "word" or t.text == "::", tokens))
         rest = tokens[len(kind) : len(kind) + 3]
         if len(kind) > 1 and kind[0].text not in _STATEMENTS:
@@ -571,14 +571,14 @@ class _Translator:
             self._check_space(kind, rest[0])
 
     def _check_parameters(self, tokens: Sequence[_Token], body: int | None) -> None:
-        """Refuse a function's parameters `float* p` and `float& r`; given what is before its {.
+        """Refuse parameters `float* p` and `float& r` of a function; `tokens` precede its {.
 
-        Note a function of a namespace, whose body begins there, among its overloads.
+        Record a function of a namespace, whose body begins at `body`, among its overloads.
         """
         head = tokens[0].offset if tokens else 0
         words = [t.text for t in tokens]
         if words[:2] == ["template", "<"] and ">" in words:
-            even = words.count("<") == words.count(">")  # else they are operators, too
+            even = words.count("<") == words.count(">")  # otherwise some are operators
             tokens = tokens[_closing(tokens, 1) + 1 :] if even else ()
             words = [t.text for t in tokens]
         if not words or words[0] in _STATEMENTS or "(" not in words:
@@ -599,7 +599,7 @@ class _Translator:
                 self._note(_Function(head, name, parameters, end))
 
     def _write_array(self, parameter: Sequence[_Token]) -> None:
-        """Write `constant int* n` for `constant int n[3]`, which clang does not take, to check."""
+        """Rewrite `constant int n[3]`, which clang rejects, as `constant int* n` for the check."""
         words = [t.text for t in parameter]
         if "[" in words and set(words) & _SPACES and not set(words) & {"*", "&", "="}:
             name, last = parameter[words.index("[") - 1], parameter[-1]
@@ -607,7 +607,7 @@ class _Translator:
             self._replace(name.offset, last.offset + len(last.text), same, f"*{name.text}")
 
     def _note(self, function: _Function) -> None:
-        """Put a function to those that differ from it by address spaces alone."""
+        """Add a function to those that only differ from it in address spaces."""
         kinds = [
             " ".join(t.text for t in parameter[:-1] if t.text not in _SPACES)
             for parameter in function.parameters
@@ -617,7 +617,7 @@ class _Translator:
             for parameter in function.parameters
         )
         before = self.source[function.begin : function.name.offset].split()
-        if "operator" in before[-1:] or function.name.kind != "word":  # it cannot have another name
+        if "operator" in before[-1:] or function.name.kind != "word":  # it cannot be renamed
             key = " ".join([*(w for w in before if w not in _SPACES), function.name.text, *kinds])
             self._keep_one(key, function.begin, function.end)
             return
@@ -625,7 +625,7 @@ class _Translator:
         same.setdefault(spaces, function)
 
     def _join(self, number: int, functions: dict[tuple[str, ...], _Function]) -> None:
-        """Write a function that calls one of its overloads by where its argument lies."""
+        """Write a function that calls one of its overloads by its argument's address space."""
         first, last = next(iter(functions.values())), [*functions.values()][-1]
         head = self.source[first.begin : first.name.offset]
         names = [parameter[-1].text for parameter in first.parameters]
@@ -686,13 +686,13 @@ class _Translator:
                 self.templates[self._qualified(name)] = found
             else:
                 self.kernels.append(found)
-        self.begin = close + 1  # what comes next has nothing of this one's
+        self.begin = close + 1  # the next declaration starts after this one
         return close + 1
 
     def _instance(self, start: int, before: Sequence[_Token]) -> int:
         """Translate `template [[host_name("f")]] [[kernel]] decltype(fill<float>) fill<float>;`.
 
-        The type may be a name, which a typedef has given it.
+        The type may also be a name from a typedef.
         """
         close = start
         if self._text(start) == "decltype":
@@ -710,14 +710,14 @@ class _Translator:
     def _instantiate(self, name: str, arguments: str, before: Sequence[_Token]) -> None:
         """Translate `template [[host_name("fill_float")]] kernel void fill<float>(...)`."""
         at = 0
-        while at < len(before):  # C++ takes no attribute there
+        while at < len(before):  # C++ allows no attribute here
             if [t.text for t in before[at : at + 2]] == ["[", "["]:
                 begin, at = before[at].offset, _closing(before, at)
                 self._replace(begin, before[at].offset + 1, "")
             at += 1
         host_name = _host_name(before)
         if host_name is None:
-            return  # without a name it cannot be asked for
+            return  # without a name it cannot be requested
         if (found := self.templates.get(self._qualified(name))) is None:
             _refuse(before[0], f"no kernel template {name} comes before its instantiation")
         most = found.max_threads.replace("<...>", arguments)
@@ -757,7 +757,7 @@ class _Translator:
     def _variable(self, kind: str, declarator: Sequence[_Token]) -> str:
         """Return a reference to the group's memory; each thread writes the initial value."""
         name, *rest = declarator
-        cut = 0  # past the extents, in which = is an operator's
+        cut = 0  # past the extents, in which = is an operator
         while cut < len(rest) and rest[cut].text == "[":
             cut = _closing(rest, cut) + 1
         number = next(self.variables)

@@ -1,4 +1,4 @@
-"""The list of shim functions, shims.toml, as lowering and tests read it."""
+"""The list of shim functions, shims.toml, for lowering and tests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 SHIMS_FILE = Path(__file__).with_name("shims.toml")
-# What the symbols of a target's operators say for it.
+# The parts of symbols that name a target's operators.
 _DEVICES = {"cpu": "cpu", "metal": "mps"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shim:
-    """One function; `entry` is its key in shims.toml, `parameters` None where torch has them."""
+    """One function; `entry` is its key in shims.toml, `parameters` None if torch has them."""
 
     name: str
     entry: str
@@ -33,7 +33,7 @@ class Shim:
 
 
 def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
-    """Read the list in its order: an entry for each target, or each word, becomes several.
+    """Read the list in order: an entry for several targets or words becomes several functions.
 
     Raise ValueError if an entry lacks a field, has an unknown one, or is a duplicate.
     """

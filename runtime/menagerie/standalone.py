@@ -1,12 +1,12 @@
-"""A folder that proves and measures a bundle by itself: no Python, any Linux with glibc 2.28.
+"""A folder that proves and measures a bundle without Python, on any Linux with glibc 2.28.
 
 ::
 
-    menagerie-run          the program; without arguments it takes the bundle beside it
-    libmenagerie_cpu.so    the runtime, with what it loads: libdnnl.so.3, libgomp.so.1
+    menagerie-run          the program; without arguments it uses the bundle next to it
+    libmenagerie_cpu.so    the runtime, with the libraries libdnnl.so.3 and libgomp.so.1
     bundle/                as pulled, with its signature
-    roots/                 whose keys signed it, as this machine's owner trusts them
-    include/menagerie.h    for programs in C, C++ and Swift, as examples/run.c is one
+    roots/                 the trusted roots of this machine's owner whose keys signed it
+    include/menagerie.h    for programs in C, C++ and Swift, such as examples/run.c
     NOTICE, README.txt
 """
 
@@ -30,7 +30,7 @@ GLIBC = "2.28"
 _PROGRAM, _RUNTIME, _NOTICE = "menagerie-run", "libmenagerie_cpu.so", "NOTICE"
 _HEADER = "include/menagerie.h"
 _NEEDED = (_PROGRAM, _RUNTIME, _NOTICE, _HEADER, "libgomp.so.1")
-_OPTIONAL = ("libdnnl.so.3", "examples/run.c")  # not on arm64; not in older wheels
+_OPTIONAL = ("libdnnl.so.3", "examples/run.c")  # missing on arm64; missing in older wheels
 _README = """\
 {0.model} for {0.platform}, by itself: a bundle, its runtime, and a program that proves it.
 
@@ -53,16 +53,16 @@ _EXAMPLE = """, as examples/run.c does:
 def make_standalone(
     place: Path, fetch: Callable[[Path], object], runtime: Path | None = None
 ) -> Path:
-    """Make `place`, absent or an empty folder, such a folder; it appears when it is whole.
+    """Make `place`, absent or an empty folder, such a folder; it appears when it is complete.
 
-    `fetch` puts the bundle into the folder that it is given; called again after an interruption, it
-    finds what it had put there. `runtime` is a wheel of `menagerie` for the bundle's platform; left
-    out: the installed package.
+    `fetch` puts the bundle into the folder that it gets; called again after an interruption, it
+    finds what it has put there. `runtime` is a wheel of `menagerie` for the bundle's platform, by
+    default the installed package.
 
     Raises:
         UsageError: something is at `place`; the bundle is not for Linux; or the runtime is not one
-            that other machines take.
-        StoreError: there is no space, or what `fetch` says.
+            that other machines accept.
+        StoreError: there is no space, or `fetch` raises it.
     """
     require_free_place(place)
     if runtime is not None and not runtime.is_file():
@@ -74,7 +74,7 @@ def make_standalone(
         with appearing(place, partial) as inner:
             try:
                 _fill(inner, fetch, runtime)
-            except UsageError:  # or the next call, for another bundle, would meet this one's
+            except UsageError:  # otherwise the next call, for another bundle, would find this one's
                 shutil.rmtree(inner / "bundle", ignore_errors=True)
                 raise
     return place
@@ -100,7 +100,7 @@ def _fill(inner: Path, fetch: Callable[[Path], object], runtime: Path | None) ->
 
 
 def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
-    """Return the runtime's files by path; UsageError if a wheel is not for other such machines."""
+    """Return the runtime's files by path; UsageError if a wheel does not fit such machines."""
     if runtime is None:
         found = {}
         for name in (*_NEEDED, *_OPTIONAL):
@@ -127,7 +127,7 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
 
 
 def _roots_of(bundle: Bundle) -> Iterator[bytes]:
-    """Yield the trusted roots whose keys have signed it; none where it is unsigned."""
+    """Yield the trusted roots whose keys have signed the bundle; none if it is unsigned."""
     for root in trusted_roots():
         with suppress(Untrusted, ArtifactError):
             check_signature(bundle.document, bundle.signature, str(bundle.folder), roots=[root])

@@ -1,8 +1,8 @@
-"""A model used by what it means: a picture to labels, a recording to pitch, a film to shots.
+"""Uses of a model by meaning: a picture to labels, a recording to pitch, a film to shots.
 
-A bundle's recipe (`menagerie.speech.recipe`) says how; arithmetic is in the programs. What is here
-reads files and says results: Pillow reads pictures (extra `pictures`), soundfile recordings, PyAV
-films (extra `films`).
+A bundle's recipe (`menagerie.speech.recipe`) defines how; its programs do the arithmetic. This
+module reads files and reports results: Pillow reads pictures (extra `pictures`), soundfile
+recordings, PyAV films (extra `films`).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from menagerie.speech.audio import at_rate, open_audio
 from menagerie.speech.decoding import ctc_tokens
 from menagerie.speech.recipe import HEADS, Recipe, read_recipe
 
-_FEWEST = 0.05  # the least probability of a label that is named
-_MOST = 5  # labels of a picture
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # tokens even where a user writes them
+_FEWEST = 0.05  # the least probability of a reported label
+_MOST = 5  # labels per picture
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # recognised even in users' text
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of a file: lines for people, and the same as JSON."""
+    """A model's answer for a file: lines for people, and the same as JSON."""
 
     lines: tuple[str, ...]
     fields: dict[str, Any]
 
 
 def answers(folder: Path, files: Sequence[str], threads: int | None = None) -> list[Answer]:
-    """Use a bundle, by its recipe, on files.
+    """Use a bundle on files, by its recipe.
 
-    Raise UsageError if the bundle has no recipe for files, or a file cannot be read as what it
-    takes, SessionError if it cannot be loaded, SpeechError if a recording cannot be read.
+    Raise UsageError if the bundle has no recipe for files, or a file cannot be read as its input,
+    SessionError if it cannot be loaded, SpeechError if a recording cannot be read.
     """
-    manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
+    manifest = checked_manifest(folder, unsigned_too=True)  # each session checks the signature
     if Role.SPEECH not in manifest.files:
         fact = "its bundle does not say what to make of files"
         raise UsageError(manifest.model, fact, "Give arrays by --input NAME=FILE.npy")
@@ -108,15 +108,15 @@ def _library(name: str, extra: str) -> Any:
 
 
 def read_picture(file: str) -> Any:
-    """Read a picture as RGB, upright; UsageError if it is none."""
+    """Read a picture as RGB, upright; raise UsageError if it is not a picture."""
     image, operations = _library("PIL.Image", "pictures"), _library("PIL.ImageOps", "pictures")
     try:
         with catch_warnings():
-            simplefilter("ignore", image.DecompressionBombWarning)  # the error is a larger one's
+            simplefilter("ignore", image.DecompressionBombWarning)  # larger ones are an error
             with image.open(file) as opened:
                 kind = opened.format, opened.mode
                 picture = operations.exif_transpose(opened)
-        if kind == ("PPM", "I") or kind[1].startswith("I;16"):  # Pillow's conversion clips at 255
+        if kind == ("PPM", "I") or kind[1].startswith("I;16"):  # Pillow would clip at 255
             picture = image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
         if picture.mode in {"I", "F"}:
             raise ValueError(f"pixels of mode {picture.mode} have no known range")  # noqa: TRY301
@@ -128,9 +128,9 @@ def read_picture(file: str) -> Any:
 
 
 def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:
-    """Return a picture with sides of at most `most` pixels, and the factor to it.
+    """Return a picture with sides of at most `most` pixels, and its scale factor.
 
-    One with a side below `least` becomes as large as can be: a program's linear filter adds little.
+    One with a side below `least` is enlarged as far as possible: a linear filter adds little.
     """
     longest, filters = max(picture.size), _library("PIL.Image", "pictures").Resampling
     factor = most / longest if longest > most or min(picture.size) < least else 1.0
@@ -141,7 +141,7 @@ def _reduced(picture: Any, most: float, least: int = 1) -> tuple[Any, float]:
 
 
 def _picture(file: str, session: Session, *, square: bool) -> NDArray[np.uint8]:
-    """Read a picture as RGB (1, height, width, 3), of a size that the program takes."""
+    """Read a picture as RGB (1, height, width, 3), in a size that the program takes."""
     picture = read_picture(file)
     if ranges := [*session.dimensions.values()]:
         low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
@@ -155,9 +155,9 @@ def _picture(file: str, session: Session, *, square: bool) -> NDArray[np.uint8]:
 
 
 def line_of(picture: Any, high: int, most: int, least: int = 0, multiple: int = 1) -> Any:
-    """Resize a picture of a line of text to (high, width, 3), with the width that goes with it.
+    """Resize a picture of a line of text to (high, width, 3), keeping its proportions.
 
-    It is cut off at `most` columns, or repeats its last one up to `least` and a multiple.
+    It is cut off at `most` columns, or its last column is repeated up to `least` and a multiple.
     """
     wide = max(1, math.ceil(high * picture.width / picture.height))
     bicubic = _library("PIL.Image", "pictures").Resampling.BICUBIC
@@ -181,7 +181,7 @@ def _line(session: Session, pieces: Sequence[str], file: str) -> Answer:
 def _boxes(
     folder: Path, head: uses.BoxesHead, files: Sequence[str], threads: int | None
 ) -> list[Answer]:
-    """Find boxes; a picture whose scales are too large for the first program is reduced."""
+    """Find boxes; reduce a picture whose scales are too large for the first program."""
     results = []
     with ExitStack() as stack:
         sessions = {n: stack.enter_context(Session(folder, n, threads)) for n in head.programs}
@@ -201,7 +201,7 @@ def _boxes(
 
 
 def draw(file: str, answer: Answer, target: Path) -> None:
-    """Write a picture with the boxes of an answer; UsageError if it has none to draw."""
+    """Write a picture with the boxes of an answer; raise UsageError if it has none."""
     if "boxes" not in answer.fields:
         raise UsageError("run", "--picture is for models that find boxes", "Leave it out")
     picture, pencil = read_picture(file), _library("PIL.ImageDraw", "pictures")
@@ -235,7 +235,7 @@ def _sentences(
     pieces = {piece: number for number, piece in enumerate(words)}
     tokenizer, results = _tokenizer(pieces), []
     for text in texts:
-        if any("\ud800" <= letter <= "\udfff" for letter in text):  # of bytes that are no UTF-8
+        if any("\ud800" <= letter <= "\udfff" for letter in text):  # from bytes that are not UTF-8
             raise UsageError(repr(text), "is not text in UTF-8", "Give it in UTF-8")
         inner = tokenizer.encode(text).ids[: head.most - 2]
         if not inner:
@@ -246,8 +246,8 @@ def _sentences(
 
 
 def _compared(embeddings: Sequence[NDArray[np.float64]]) -> list[Answer]:
-    """Return the cosine between the first of embeddings of length 1 and each other one."""
-    if len(embeddings) < 2:  # noqa: PLR2004 - one, and what it is compared with
+    """Return the cosines between the first of embeddings of length 1 and each of the others."""
+    if len(embeddings) < 2:  # noqa: PLR2004 - one, and another to compare
         raise UsageError("run", "one input is like itself", "Give two, or more")
     cosines = [float(embeddings[0] @ other) for other in embeddings[1:]]
     return [Answer((), {}), *(Answer((f"{c:.2f}",), {"similarity": round(c, 6)}) for c in cosines)]
@@ -263,7 +263,7 @@ def _voice(session: Session, head: uses.VoicesHead, file: str) -> NDArray[np.flo
 
 
 def _pitch(session: Session, head: uses.PitchHead, file: str) -> Answer:
-    """Return hertz and confidence of every frame; lines of those that are certain."""
+    """Return hertz and confidence of every frame, and lines for the confident ones."""
     frames = list[tuple[float, float]]()
     for block, count in _overlapping(session, head, file):
         hertz, confidence = (v[0] for v in session.run({"samples": block}).values())
@@ -292,10 +292,10 @@ def _overlapping(
 def blocks(
     pieces: Iterable[NDArray[np.float32]], size: int, hop: int, margin: int = 0
 ) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Yield blocks (1, size), one every `hop` samples, and how many samples each has.
+    """Yield blocks (1, size), one every `hop` samples, with the number of samples in each.
 
-    They begin with `margin` zeros, and are padded with zeros. None but the first begins with fewer
-    than `margin` samples, or none, before the end.
+    The first begins with `margin` zeros, and short blocks are padded with zeros. Every later block
+    begins at least `margin` samples, and at least one, before the end.
     """
     held, first = np.zeros(margin, np.float32), True
     for piece in pieces:
@@ -356,7 +356,7 @@ def _tokenizer(pieces: dict[str, int]) -> Any:
 
 
 def _nearest(head: uses.StretchesHead, rate: int) -> tuple[str, int]:
-    """Return the program of the highest rate that the recording has, or of the lowest."""
+    """Return the program with the highest rate up to the recording's, or with the lowest."""
     ordered = sorted(head.programs.items(), key=lambda pair: pair[1])
     return next((p for p in reversed(ordered) if p[1] <= rate), ordered[0])
 
@@ -364,7 +364,7 @@ def _nearest(head: uses.StretchesHead, rate: int) -> tuple[str, int]:
 def stretches(
     scores: Sequence[float], head: uses.StretchesHead, seconds: float, last: float
 ) -> list[tuple[float, float]]:
-    """Return beginnings and ends, `last` at most, from scores of blocks; see `StretchesHead`."""
+    """Return starts and ends, at most `last`, from scores of blocks; see `StretchesHead`."""
     found: list[list[int]] = []
     for number, score in enumerate(scores):
         if score < head.threshold:

@@ -23,11 +23,11 @@ from menagerie.typed_json import check, load
 if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import TensorSpec
 
-_ZIP = b"PK"  # as `.npz` begins
+_ZIP = b"PK"  # the first bytes of `.npz`
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 _LOWER_HALF = 16
-_QUIET_NAN = np.uint16(0x7FC0)  # what rounding the bits of a NaN could turn into an infinity
+_QUIET_NAN = np.uint16(0x7FC0)  # replaces a NaN, whose rounded bits could be an infinity
 _DTYPES: Mapping[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -41,14 +41,14 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
 }
 _LENGTH_BYTES = 8
-_MOST_HEADER_BYTES = 16 * 2**20  # of a model with 100,000 tensors
+_MOST_HEADER_BYTES = 16 * 2**20  # for a model with 100,000 tensors
 _MOST_AXES = 64  # numpy's limit
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Read arrays by input name: `NAME=FILE.npy` for each; a bare path goes to the only input.
+    """Read arrays by input name: `NAME=FILE.npy` for each; a bare path is for the only input.
 
-    bfloat16 may be given as float32, which numpy has. Raise UsageError if a name is unknown or
+    float32, which numpy has, is accepted for bfloat16. Raise UsageError if a name is unknown or
     missing, or a file is not one array.
     """
     listing = ", ".join(f"{w.name}: {w.dtype} {[*w.shape]}".replace("'", "") for w in wanted)
@@ -71,12 +71,12 @@ def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str,
 
 
 def read_array(path: str) -> Array:
-    """Read a `.npy` file; UsageError if it cannot be read, or is not one array."""
+    """Read a `.npy` file; raise UsageError if it cannot be read or is not one array."""
     try:
         with Path(path).open("rb") as file:
             several = file.read(len(_ZIP)) == _ZIP
-        # Mapped, an array is no larger than its file, whatever its header says. numpy reads that
-        # header by Python's own parser, which ends in any of ten exceptions.
+        # A mapped array is no larger than its file, whatever its header says. numpy parses that
+        # header with Python's own parser, which may raise any of ten exceptions.
         array = None if several else np.array(np.lib.format.open_memmap(path, mode="r"))
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -87,14 +87,14 @@ def read_array(path: str) -> Array:
 
 
 def readable(array: Array, dtype: Dtype) -> Array:
-    """Return an output of a type that numpy has; bfloat16 as the float32 that it is a part of."""
+    """Return an output in a type of numpy; bfloat16 as the float32 with the same value."""
     return widen(array, dtype).astype("float32") if dtype is Dtype.BFLOAT16 else array
 
 
 def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
     """Write one output to a `.npy` file, or all of them to a `.npz` file by their names.
 
-    Raise UsageError if `path` ends in something else, or in `.npy` where there are several.
+    Raise UsageError if `path` has another suffix, or `.npy` for several outputs.
     """
     if path.suffix == ".npz":
         _write_archive(answers, path)
@@ -108,7 +108,7 @@ def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
 
 
 def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
-    """Write as `numpy.savez`, which would take an output called `file` for its argument."""
+    """Write like `numpy.savez`, which would take an output called `file` for its argument."""
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, value in answers.items():
             if "/" in name or "\\" in name or name in {"", ".", ".."}:
@@ -123,16 +123,16 @@ def stored(dtype: Dtype) -> np.dtype[Any]:
 
 
 def widen(array: Array, dtype: Dtype) -> Float64:
-    """Return `array`, held as `stored(dtype)`, as float64, which has every value of it."""
+    """Return `array`, held as `stored(dtype)`, as float64, which represents all its values."""
     if dtype is Dtype.BFLOAT16:
         array = (array.astype(np.uint32) << _LOWER_HALF).view(np.float32)
     return array.astype(np.float64)
 
 
 def narrow(array: Array, dtype: Dtype) -> Array:
-    """Round floats to nearest even, as torch does, for a program that takes `dtype`.
+    """Round floats to nearest even, like torch, for a program that takes `dtype`.
 
-    uint16 is taken for the bits of bfloat16; an array of that type already is returned itself.
+    uint16 is taken for the bits of bfloat16; an array of the right type is returned itself.
     Raise ValueError if one of the two is not a floating type, so that values could be lost.
     """
     if array.dtype == stored(dtype):
@@ -141,7 +141,7 @@ def narrow(array: Array, dtype: Dtype) -> Array:
     if not dtype.is_floating or not (given is Dtype.BFLOAT16 or array.dtype.kind == "f"):
         raise ValueError(f"is {given}, the program takes {dtype}")
     single = widen(array, Dtype.BFLOAT16) if given is Dtype.BFLOAT16 else array
-    with np.errstate(over="ignore"):  # to infinity, as in torch
+    with np.errstate(over="ignore"):  # to infinity, like torch
         if dtype is not Dtype.BFLOAT16:
             return single.astype(stored(dtype))
         bits = single.astype(np.float32).view(np.uint32)
@@ -153,7 +153,7 @@ def narrow(array: Array, dtype: Dtype) -> Array:
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
     """Map every tensor of a safetensors file, read-only; bfloat16 as uint16.
 
-    Raise ArtifactError if the file is not valid, or holds an element type of no program.
+    Raise ArtifactError if the file is not valid, or has an element type of no program.
     """
     try:
         header, offset = _header(path)
@@ -163,7 +163,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """Read `__metadata__` of a safetensors file, if any; ArtifactError if it cannot be read."""
+    """Read `__metadata__` of a safetensors file, if any; raise ArtifactError if unreadable."""
     try:
         header, _ = _header(path)
         notes = header.get("__metadata__", {}) if isinstance(header, dict) else {}
@@ -201,7 +201,7 @@ def _tensors(content: NDArray[Any], header: Any) -> dict[str, NDArray[Any]]:
 
 
 def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """Return a tensor's type, shape and place; its bytes are as many as its shape takes."""
+    """Return a tensor's type, shape and location; its number of bytes must match its shape."""
     if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name!r} has not dtype, shape and data_offsets")
     if not isinstance(fields["dtype"], str) or fields["dtype"] not in _DTYPES:
@@ -217,7 +217,7 @@ def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int,
 
 
 def _map(path: Path, offset: int) -> NDArray[Any]:
-    """Map a file's bytes from `offset` on; an empty map is an error to the system only."""
+    """Map a file's bytes from `offset` on; return an empty array if the system could map none."""
     size = path.stat().st_size
     if size < offset:
         raise ValueError("it ends within its header")

@@ -1,4 +1,4 @@
-"""What a command line shows: aligned columns, JSON, and a line of what goes on."""
+"""The output of a command line: aligned columns, JSON, and a status line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from menagerie.figures import in_ascii, printable, shown_json
 
 
 def write_json(value: Any) -> None:
-    """Write JSON alone to standard output; NaN and infinities as texts, as in report.json."""
+    """Write only JSON to standard output, with NaN and infinities as texts, as in report.json."""
     from menagerie.typed_json import plain
 
     sys.stdout.write(shown_json(plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def write_in_any_encoding() -> None:
-    """Write to standard output and error in ASCII where their encodings lack a letter."""
+    """Make standard output and error use ASCII for letters that their encodings lack."""
     codecs.register_error(in_ascii.__name__, in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -29,9 +29,9 @@ def write_in_any_encoding() -> None:
 
 
 def written_out(work: Callable[[], int]) -> int:
-    """Return what `work` does, once standard output took what it wrote, or has no reader any more.
+    """Return what `work` returns, after standard output took all text or lost its reader.
 
-    Raise MenagerieError if standard output is closed, or takes no more, as a full disk.
+    Raise MenagerieError if standard output is closed, or accepts no more, e.g. on a full disk.
     """
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115 - `2>&-` closes it
     write_in_any_encoding()
@@ -44,16 +44,16 @@ def written_out(work: Callable[[], int]) -> int:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        try:  # again, for the error may be of another file; without a buffer nothing was left
+        try:  # again: the error may concern another file; unbuffered, nothing is left
             sys.stdout.write("" if error.filename else "\n")
             sys.stdout.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
             raise
-        if isinstance(error.__context__, MenagerieError):  # why there is no more to write
+        if isinstance(error.__context__, MenagerieError):  # the reason to stop writing
             raise error.__context__ from None
-        if not isinstance(error, BrokenPipeError):  # as of `zoo list | head`
+        if not isinstance(error, BrokenPipeError):  # e.g. `zoo list | head`
             why = f"takes no more: {error.strerror or error}"
             raise MenagerieError("standard output", why, "Send it to where there is room") from None
     return code
@@ -81,14 +81,14 @@ def painted(text: str, good: bool | None) -> str:
 
 
 class Status:
-    """A line of what goes on, on a terminal alone; it is gone when the work ends."""
+    """A status line, only on a terminal; it disappears when the work ends."""
 
     def __init__(self) -> None:
         self._shown = ""
         self._live = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        """Put `text` in the place of what is shown."""
+        """Replace the status line with `text`."""
         if self._live and text != self._shown:
             self._shown = text
             sys.stderr.write(f"\r{printable(text, keep='')}\x1b[K")

@@ -1,6 +1,6 @@
-"""How fast a program of a bundle is: by itself, or in turns with another side.
+"""The speed of a bundle's program: by itself, or in turns with another side.
 
-In turns each side is a process: nothing that one loads can help or hinder the other, and whatever
+For turns, each side is a process: libraries of one cannot help or hinder the other, and whatever
 slows the machine slows both. A turn repeats the call for a few hundredths of a second while the
 other process sleeps. The artifact's is ``python -m menagerie.timing BUNDLE PROGRAM CASE THREADS``:
 it takes a turn for each line that it reads, and ends with its standard input.
@@ -35,9 +35,9 @@ from menagerie.validation.validate import clean_environment
 
 EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 _FEWEST_TURNS = 3
-_STEADY_TURNS, _STEADY = 6, 1.02  # the largest of so many medians by the smallest
-_PATIENCE = 2  # times as long as was asked for, until fewer turns must do
-_MOST_SECONDS = 300.0  # that an answer is waited for
+_STEADY_TURNS, _STEADY = 6, 1.02  # the largest of the last medians over the smallest
+_PATIENCE = 2  # multiple of the requested time after which fewer turns suffice
+_MOST_SECONDS = 300.0  # limit on waiting for an answer
 
 
 def measure(
@@ -50,7 +50,7 @@ def measure(
 ) -> Measurement:
     """Time a program on the largest of its golden inputs, in this process, for `seconds`.
 
-    One call before is not counted. Raise ArtifactError if the bundle breaks the format,
+    One earlier call is not counted. Raise ArtifactError if the bundle breaks the format,
     SessionError if it cannot run here, UsageError if it has no such program.
     """
     session, run, case = _ready(folder, program, threads, allow_unsigned)
@@ -61,21 +61,21 @@ def measure(
 def measure_kernels(
     folder: Path, program: str = "main", *, threads: int = 1, seconds: float = 3.0
 ) -> Profile:
-    """Time each kernel of a program for the CPU on its largest golden inputs, as `measure`."""
+    """Time each kernel of a CPU program on its largest golden inputs, like `measure`."""
     session, run, _ = _ready(folder, program, threads, None)
     with session:
         return profile(session, run, threads=threads, seconds=seconds)
 
 
 def is_emulated(folder: Path) -> bool:
-    """Return whether times are an emulator's; ArtifactError if the bundle breaks the format."""
+    """Return whether an emulator's times are measured; ArtifactError for a malformed bundle."""
     return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
 
 
 def _ready(
     folder: Path, program: str, threads: int, allow_unsigned: bool | None, case: int | None = None
 ) -> tuple[Session, Callable[[], object], int]:
-    """Return a session, its call on a golden case, by default the largest, and which it is."""
+    """Return a session, its call on a golden case, by default the largest, and the case."""
     bundle = open_bundle(folder, check_hashes=False)
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
@@ -91,11 +91,11 @@ def _ready(
 def time_in_turns(
     sides: Sequence[Callable[[], Turn]], *, seconds: float, threads: int, case: int | None = None
 ) -> list[Measurement]:
-    """Let each side take its turn again and again, after one turn that is not counted.
+    """Let each side take turns repeatedly, after one turn that is not counted.
 
-    It goes on for `seconds`: at least one round, and three unless they take twice as long, since
-    calls of many seconds differ little from each other. It ends earlier where the medians of each
-    side's last six turns are within 2 % of each other. Threads and golden case are only noted.
+    It takes `seconds`: at least one round, and three unless they take twice as long, since
+    calls of many seconds differ little from each other. It ends earlier if the medians of each
+    side's last six turns are within 2 % of each other. Threads and golden case are only recorded.
     """
     for side in sides:
         side()
@@ -120,13 +120,13 @@ def _is_steady(rounds: Sequence[Sequence[Turn]]) -> bool:
 
 
 class Partner:
-    """A process, by a command that calls `serve`, that takes a turn whenever it is asked to."""
+    """A process, whose command calls `serve`, that takes a turn on request."""
 
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
         self._name = name
-        # In this process's group, so that what ends or weighs this one reaches it as well.
+        # In this process's group, so that signals and priorities of this one reach it as well.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -140,8 +140,8 @@ class Partner:
         self._answers = cast("IO[str]", self._process.stdout)
 
     def turn(self) -> Turn:
-        """Ask for a turn; SessionError if the process ends, or does not answer in five minutes."""
-        with contextlib.suppress(BrokenPipeError):  # reading says so
+        """Request a turn; raise SessionError if the process ends or is silent for five minutes."""
+        with contextlib.suppress(BrokenPipeError):  # reading reports it
             self._requests.write("\n")
             self._requests.flush()
         ready = select.select([self._answers], [], [], _MOST_SECONDS)[0]
@@ -153,7 +153,7 @@ class Partner:
             raise SessionError(self._name, fact) from error
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -171,7 +171,7 @@ def artifact(bundle: Path, program: str, case: int, threads: int) -> Iterator[Pa
 
 
 def serve(load: Callable[[], Callable[[], object]]) -> None:
-    """Take a turn of what `load` makes for every line of standard input, and answer it."""
+    """Take a turn of the call that `load` returns for every line of standard input; answer it."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         run = load()
@@ -181,7 +181,7 @@ def serve(load: Callable[[], Callable[[], object]]) -> None:
 
 
 def _program() -> Callable[[], object]:
-    """Return the program that the command names, just lowered, on its golden case."""
+    """Return a call of the program in the command line on its golden case."""
     folder, name, case, threads = sys.argv[1:]
     return _ready(Path(folder), name, int(threads), allow_unsigned=True, case=int(case))[1]
 

@@ -1,10 +1,10 @@
-"""JSON to frozen dataclasses and back: strict about types, every fault with its place.
+"""Conversion of JSON to frozen dataclasses and back, strict about types; faults have places.
 
-A field's annotation says what it takes: str, int, float, bool, None, an enumeration, a Literal, a
-dataclass, `tuple[X, ...]`, `tuple[X, Y]`, `dict[K, V]`, a union of those, or `Annotated[X, check]`
-where `check` is a function that returns the value or raises ValueError. Nothing is converted: true
-is no number and 1.0 no whole one. JSON knows no infinity: as a value such a float is written, and
-read, as the text "Infinity", "-Infinity" or "NaN".
+A field's annotation defines what it accepts: str, int, float, bool, None, an enumeration, a
+Literal, a dataclass, `tuple[X, ...]`, `tuple[X, Y]`, `dict[K, V]`, a union of those, or
+`Annotated[X, check]` where `check` is a function that returns the value or raises ValueError.
+Nothing is converted: true is not a number and 1.0 not an integer. JSON has no infinity: as a value,
+such a float is written and read as the text "Infinity", "-Infinity" or "NaN".
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Malformed(ValueError):
-    """JSON is not what a type asks for; says where and why, in one line."""
+    """JSON does not match a type; the message says where and why, in one line."""
 
 
 def matching(pattern: str, fact: str) -> Callable[[str], str]:
-    """Return a check for `Annotated` that text matches a pattern, else `fact` is the error."""
+    """Return a check for `Annotated` that text matches a pattern; `fact` is its error."""
     wanted = re.compile(pattern)
 
     def checked(text: str) -> str:
@@ -56,24 +56,24 @@ def matching(pattern: str, fact: str) -> Callable[[str], str]:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A check for `Annotated`: of whole numbers from `low` on that C's readers can hold."""
+    """A check for `Annotated`: integers from `low` on that C's readers can hold."""
 
     low: int
 
     def __call__(self, number: int) -> int:
-        """Return the number; ValueError if it is out of bounds."""
+        """Return the number; raise ValueError if it is out of bounds."""
         if not self.low <= number < 2**63:
             bound = f"at least {self.low}" if number < self.low else f"at most {2**63 - 1}"
             raise ValueError(f"is {number}, not {bound}")
         return number
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
-        """Return the same bound for pydantic, which reads it in entries."""
+        """Return the same bound for pydantic, which uses it for entries."""
         return {**handler(kind), "ge": self.low}
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Read a JSON document as a dataclass; Malformed names the place where it does not fit."""
+    """Read a JSON document as a dataclass; raise Malformed with the place that does not fit."""
     value: T = check(kind, load(text))
     return value
 
@@ -81,8 +81,8 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 def load(text: str | bytes) -> Any:
     """Parse JSON, or raise Malformed in one printable line.
 
-    Refused are duplicate keys, what is no JSON or no UTF-8, and numbers that C's readers do not
-    hold: whole ones of more than 64 bits, and infinite ones.
+    Duplicate keys, text that is not JSON or UTF-8, and numbers that C's readers cannot hold
+    (integers of more than 64 bits, infinite floats) are refused.
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -93,7 +93,7 @@ def load(text: str | bytes) -> Any:
             parse_float=_finite,
             parse_int=_of_64_bits,
         )
-        if _SURROGATE.search(decoded):  # half a pair is no character, and no UTF-8 can hold it
+        if _SURROGATE.search(decoded):  # half a pair is no character, and UTF-8 cannot encode it
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise Malformed("is nested too deep") from None
@@ -103,10 +103,9 @@ def load(text: str | bytes) -> Any:
 
 
 def document(value: object, *, sparse: bool = False, sort: bool = True) -> bytes:
-    """Return the one canonical form of a dataclass as a JSON file: sorted keys, an entry a line.
+    """Return the only canonical form of a dataclass as JSON: sorted keys, one entry per line.
 
-    A `sparse` one lacks fields that are None, as they are when left out. Do not `sort` keys whose
-    order says something.
+    A `sparse` one omits fields that are None. Do not `sort` keys whose order has a meaning.
     """
     fields_of = plain(value, sparse=sparse)
     text = json.dumps(fields_of, sort_keys=sort, indent=1, ensure_ascii=False, allow_nan=False)
@@ -114,7 +113,7 @@ def document(value: object, *, sparse: bool = False, sort: bool = True) -> bytes
 
 
 def plain(value: object, *, sparse: bool = False) -> Any:
-    """Turn a dataclass into JSON's objects, arrays, texts and numbers; `sparse`: see `document`."""
+    """Convert a dataclass to JSON objects, arrays, texts and numbers; `sparse`: see `document`."""
     if is_dataclass(value):
         return {
             f.name: plain(item, sparse=sparse)
@@ -133,7 +132,7 @@ def plain(value: object, *, sparse: bool = False) -> Any:
 
 
 def check(kind: Any, value: object, place: str = "") -> Any:
-    """Read what JSON has as the type `kind`; Malformed names the place where it does not fit."""
+    """Convert a JSON value to the type `kind`; raise Malformed with the place that does not fit."""
     if is_dataclass(kind):
         return _record(kind, value, place)
     reader = _GENERICS.get(get_origin(kind))
@@ -158,11 +157,11 @@ def _member(kinds: tuple[Any, ...], value: object, place: str) -> Any:
             return check(kind, value, place)
         except Malformed as error:
             faults.append((kind is type(None), error))
-    raise min(faults, key=lambda fault: fault[0])[1]  # what is wrong with it, were it given
+    raise min(faults, key=lambda fault: fault[0])[1]  # the fault of a value other than null
 
 
 def _of_its_kind(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
-    """Choose among several records by the value's `kind`, whose faults are reported."""
+    """Choose among several records by the value's `kind`, for faults of the right record."""
     if not isinstance(value, dict):
         return kinds
     records: list[Any] = [each for each in kinds if is_dataclass(each)]
@@ -220,7 +219,7 @@ def _record(kind: Any, value: object, place: str) -> Any:
 
 @cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return the fields of a dataclass: type, and whether a value must be given."""
+    """Return the fields of a dataclass, each with its type and whether it is required."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         f.name: (hints[f.name], f.default is MISSING and f.default_factory is MISSING)
@@ -297,6 +296,6 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _line(text: str) -> str:
-    """Make foreign text fit for a terminal: printable and short."""
+    """Make foreign text safe for a terminal: printable and short."""
     shown = printable(text, keep="")
     return shown if len(shown) <= _LONGEST_QUOTE else shown[:_LONGEST_QUOTE] + "..."

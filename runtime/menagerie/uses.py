@@ -1,6 +1,6 @@
-"""What a bundle makes of a picture, a recording, a film or sentences: heads of its recipe.
+"""Heads of a recipe: the uses of a bundle for a picture, a recording, a film or sentences.
 
-An entry of the zoo names some of them as they are, so this imports little.
+An entry of the zoo names some of them directly, so this module imports little.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _LARGEST_FACTOR = 0.95
 
 
 class _Strict:
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of an entry that names the use
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for an entry that names the use
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener(_Strict):
-    """What heads have that make text of a recording."""
+    """The common part of heads that turn a recording into text."""
 
     listen: Name = "listen"
 
     @property
     def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
+        """The programs that the head calls."""
         return frozenset({self.listen, getattr(self, "emit", self.listen)})
 
 
@@ -56,7 +56,7 @@ class TransducerHead(Listener):
     emit: Name = "emit"
     blank: Count
     durations: tuple[Count, ...] = ()
-    most_symbols: Positive = 10  # emitted at one frame (RNN-T), or a frame on average (TDT)
+    most_symbols: Positive = 10  # per frame (RNN-T), or per frame on average (TDT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +73,10 @@ class AttentionHead(Listener):
     start: Count  # fed first
     end: Count
     most_tokens: Positive  # of a window, the first included
-    pace: float | None = None  # tokens a second that are said at most
+    pace: float | None = None  # maximal tokens per second
 
     def __post_init__(self) -> None:
-        if self.most_tokens < 2:  # noqa: PLR2004 - the first, and one that is said
+        if self.most_tokens < 2:  # noqa: PLR2004 - the first, and another one
             raise ValueError(f"most_tokens: is {self.most_tokens}, no more than the first")
         if self.pace is not None and not 0.0 < self.pace < math.inf:
             raise ValueError(f"pace: is {self.pace:g}, not above 0 tokens a second")
@@ -96,34 +96,34 @@ class WhisperHead(Listener):
     emit: Name = "emit"
     start: Count  # the prompt: this, a language where there are any, and the task
     languages: dict[str, Count] = field(default_factory=dict)  # by code
-    language: str | None = None  # None: the likeliest, window by window
+    language: str | None = None  # None: the likeliest in each window
     task: Count | None = None
     end: Count
     no_timestamps: Count
     timestamps: bool = True
     latest_start: Count | None = None  # the last step that may begin a window
-    suppress: tuple[Count, ...] = ()  # never said
-    begin_suppress: tuple[Count, ...] = ()  # not said first
-    most_tokens: Positive = 448  # of a window, prompt included
+    suppress: tuple[Count, ...] = ()  # never chosen
+    begin_suppress: tuple[Count, ...] = ()  # never chosen first
+    most_tokens: Positive = 448  # of a window, including the prompt
 
     def __post_init__(self) -> None:
         if self.no_timestamps < self.end:
             raise ValueError(f"no_timestamps: {self.no_timestamps} is a token of text")
         if self.language is not None and self.language not in self.languages:
             raise ValueError(f"language: there is no {self.language!r}")
-        if self.most_tokens < 5:  # noqa: PLR2004 - four of a prompt, and one that is said
+        if self.most_tokens < 5:  # noqa: PLR2004 - four of a prompt, and another one
             raise ValueError(f"most_tokens: is {self.most_tokens}, no more than a prompt")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OneProgram(_Strict):
-    """What heads have that call one program."""
+    """The common part of heads that call one program."""
 
     program: Name = "main"
 
     @property
     def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
+        """The programs that the head calls."""
         return frozenset({self.program})
 
 
@@ -162,7 +162,7 @@ class StretchesHead(_Strict):
     """
 
     kind: Literal["stretches"]
-    programs: dict[Name, Positive]  # samples a second that each takes
+    programs: dict[Name, Positive]  # samples per second that each takes
     threshold: float = 0.5
     least: float = 0.25
     pause: float = 0.1
@@ -186,7 +186,7 @@ class PitchHead(_BlocksHead):
 
     kind: Literal["pitch"]
     frames: Positive
-    least: float = 0.5  # confidence of what is shown
+    least: float = 0.5  # least confidence that is shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,19 +233,19 @@ class BoxesHead(_Strict):
     proposals: Name = "proposals"
     refinement: Name = "refinement"
     output: Name = "output"
-    smallest: float = 20.0  # side of a box, in pixels
-    factor: float = 0.709  # from a scale to the next
+    smallest: float = 20.0  # side of the smallest box, in pixels
+    factor: float = 0.709  # between successive scales
     thresholds: tuple[float, float, float] = (0.6, 0.7, 0.7)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.factor <= _LARGEST_FACTOR:  # else there are scales without end
+        if not 0.0 < self.factor <= _LARGEST_FACTOR:  # otherwise the scales would never end
             raise ValueError(f"factor: is {self.factor:g}, not above 0 and to {_LARGEST_FACTOR:g}")
         if not self.smallest >= 1.0:
             raise ValueError(f"smallest: is {self.smallest:g}, not a pixel or more")
 
     @property
     def programs(self) -> frozenset[str]:
-        """The programs that it calls."""
+        """The programs that the head calls."""
         return frozenset({self.proposals, self.refinement, self.output})
 
 

@@ -1,4 +1,4 @@
-"""Packs a bundle as one zip file with the same bytes on every machine, and unpacks it."""
+"""Bundles as one zip file with the same bytes on every machine: packing and unpacking."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.format.folder import Bundle, open_bundle
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip can tell
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip can represent
 _MODE = (stat.S_IFREG | 0o644) << 16
 _UNIX = 3
 _ENCRYPTED = 0x1
 _CHUNK = 2**20
-_LOCAL_HEADER, _NAME_LENGTHS, _END_RECORD = 30, 26, 22  # bytes, by PKWARE's APPNOTE 4.3
+_LOCAL_HEADER, _NAME_LENGTHS, _END_RECORD = 30, 26, 22  # bytes, from PKWARE's APPNOTE 4.3
 _AGAIN = "The archive is damaged or was not made by Menagerie: get it again"
 
 
 def pack(folder: Path, zip_path: Path) -> Path:
     """Pack the bundle `folder` into `zip_path`, which is replaced atomically.
 
-    The archive's bytes depend on the bundle's alone: manifest.json first, then the files by name,
-    uncompressed (weights do not compress, and a reader then needs no bound on inflation). Raise
-    ArtifactError if the folder is not a sound bundle, StoreFull if there is no space.
+    The archive's bytes depend only on the bundle's: manifest.json first, then the files by name,
+    uncompressed (weights do not compress, and a reader then needs no limit on inflation). Raise
+    ArtifactError if the folder is not a valid bundle, StoreFull if there is no space.
     """
     bundle = open_bundle(folder)
     size = len(bundle.document) + bundle.manifest.size
@@ -54,9 +54,9 @@ def pack(folder: Path, zip_path: Path) -> Path:
 
 
 def unpack(zip_path: Path, folder: Path) -> Path:
-    """Unpack an archive into `folder`, which must be absent or empty, as a whole bundle.
+    """Unpack an archive into `folder`, which must be absent or empty, as a complete bundle.
 
-    Raise ArtifactError if the archive breaks rule 9 of FORMAT.md, or its bundle any other rule,
+    Raise ArtifactError if the archive breaks rule 9 of FORMAT.md or its bundle any other rule,
     UsageError if `folder` is not empty, StoreFull if there is no space for the files.
     """
     require_free_place(folder)
@@ -119,7 +119,7 @@ def _extract(zip_path: Path, scratch: Path) -> None:
 
 
 def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """Check the bounds of rule 9 before unpacking; the manifest's names are compared later."""
+    """Check the limits of rule 9 before unpacking; the manifest's names are compared later."""
     place = str(path)
     listed = archive.infolist()
     if len(listed) > MAX_FILES + 1:
@@ -161,7 +161,7 @@ def _check_contents(
 
 
 def _check_layout(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse bytes before, between or behind the entries, so that every hashed byte is unpacked."""
+    """Raise an error for bytes before, between or after entries: all hashed bytes are unpacked."""
     if archive.fp is None:
         raise ArtifactError(str(path), "was closed", _AGAIN)
     end = 0

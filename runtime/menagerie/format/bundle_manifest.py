@@ -1,4 +1,4 @@
-"""The types of manifest.json, its canonical form, and a reader that trusts nothing.
+"""The types of manifest.json, its canonical form, and a reader that trusts no input.
 
 The rules are in runtime/menagerie/format/FORMAT.md.
 """
@@ -18,8 +18,8 @@ from menagerie.typed_json import AtLeast, Malformed, check, load, matching
 from menagerie.typed_json import document as json_document
 
 MANIFEST = "manifest.json"
-MODEL_SIGNATURE = "model.sig"  # the same for tools of OpenSSF Model Signing; ours pass it by
-SIGNATURE = "signature.json"  # over the manifest's bytes; missing from unsigned bundles
+MODEL_SIGNATURE = "model.sig"  # for tools of OpenSSF Model Signing; ours ignore it
+SIGNATURE = "signature.json"  # signs the manifest's bytes; missing from unsigned bundles
 PARTIAL = ".manifest.json.partial"  # the manifest while it is written; never part of a bundle
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _LONGEST = 200
@@ -27,18 +27,18 @@ FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 2
 NAME: Final = "[a-z][a-z0-9_]*"  # of a model, a target or a program
 T = TypeVar("T")
-# No other of the forms that ISO 8601 has: readers in other languages take the same.
+# Only this form of ISO 8601, which readers in other languages accept too.
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.[0-9]{6})?[+-][0-9]{2}:[0-9]{2}"
 )
-_MOST = 2**63 - 1  # what C's readers can hold
+_MOST = 2**63 - 1  # the largest number of C's readers
 MAX_FILES = 10_000
 MAX_MANIFEST_BYTES = 8 * 2**20
 _DAMAGED = "The bundle is damaged or not a bundle: pull or convert it again"
 
 
 def bundle_path(text: str) -> str:
-    """Return `text` if rule 4 of FORMAT.md allows the path; else ValueError says why not."""
+    """Return `text` if rule 4 of FORMAT.md allows the path; else raise ValueError saying why."""
     if len(text) > _LONGEST:
         raise ValueError(f"a path has at most {_LONGEST} characters")
     if not all(_SEGMENT.fullmatch(segment) for segment in text.split("/")):
@@ -52,7 +52,7 @@ def bundle_path(text: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time in ISO 8601; ValueError if it is malformed or has no time zone."""
+    """Parse an ISO 8601 time; raise ValueError if it is malformed or has no time zone."""
     if not _MOMENT.fullmatch(text):
         raise ValueError("a time names its zone, e.g. 2030-01-31T12:00:00+00:00")
     return datetime.fromisoformat(text)
@@ -96,16 +96,16 @@ class Role:
     # of a program
     LIBRARY: Final = "library"
     GOLDEN: Final = "golden"  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
-    REFUTING: Final = "refuting"  # what eager answers to menagerie.validation.refuting
+    REFUTING: Final = "refuting"  # eager's answers for menagerie.validation.refuting
     SHADERS: Final = "shaders"  # generated Metal kernels, without the bundle's shared header
-    EMULATION: Final = "emulation"  # a library by which a host without the device proves it
+    EMULATION: Final = "emulation"  # a library that proves it on a host without the device
     # of the bundle
     WEIGHTS: Final = "weights"
-    SHADER_HEADER: Final = "shader_header"  # put before every program's shaders
+    SHADER_HEADER: Final = "shader_header"  # prepended to every program's shaders
     ACCURACY: Final = "accuracy"  # safetensors: the program's inputs by name, and `labels`, int64
-    SPEECH: Final = "speech"  # how the programs make text of recordings; menagerie.speech.recipe
-    SBOM: Final = "sbom"  # what was linked, and a model card: CycloneDX, JSON
-    HELD_OUT: Final = "held_out"  # recordings whose text is known; menagerie.speech.word_errors
+    SPEECH: Final = "speech"  # how the programs turn recordings into text; menagerie.speech.recipe
+    SBOM: Final = "sbom"  # the linked libraries, and a model card: CycloneDX, JSON
+    HELD_OUT: Final = "held_out"  # recordings with known text; menagerie.speech.word_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class Requirements:
     system: str  # as platform.system().lower(): linux, darwin
     machine: str  # as platform.machine(): x86_64, arm64
     instructions: tuple[str, ...] = ()  # as /proc/cpuinfo names them: avx2, fma, f16c ...
-    deployment_target: str | None = None  # the oldest macOS it loads on: "15.0"
+    deployment_target: str | None = None  # the oldest macOS that loads it: "15.0"
     runtime_abi: int
 
 
@@ -145,8 +145,8 @@ class FileEntry:
     path: BundlePath
     sha256: Sha256
     bytes: Count
-    source_sha256: Sha256 | None = None  # of what it was compiled from, where others were too
-    requires: Requirements | None = None  # of a machine that loads it, if not the bundle's
+    source_sha256: Sha256 | None = None  # of its source, if other files were compiled from it too
+    requires: Requirements | None = None  # of a machine that loads it, if other than the bundle's
 
 
 def unsealed(
@@ -163,7 +163,7 @@ class State:
     Its golden cases are runs of `calls` calls, each of which starts with the state in the weights.
     """
 
-    constants: Annotated[tuple[str, ...], _some]  # those that a call changes
+    constants: Annotated[tuple[str, ...], _some]  # the constants that a call changes
     calls: Positive
 
 
@@ -175,7 +175,7 @@ class BundleProgram:
     files: dict[Name, FileEntry]  # by role
     golden_cases: Positive
     inputs: tuple[TensorSpec, ...]
-    outputs: Annotated[tuple[TensorSpec, ...], _some]  # without any, nothing could be proven
+    outputs: Annotated[tuple[TensorSpec, ...], _some]  # without outputs, nothing can be proven
     dimensions: dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
     constants: dict[str, str]  # the library's constant name -> tensor in the weights file
     symbols: tuple[str, ...]  # shim functions the library imports
@@ -210,7 +210,7 @@ class BundleProgram:
 
     @property
     def golden(self) -> FileEntry:
-        """The golden cases."""
+        """The golden cases of the program."""
         return self.files[Role.GOLDEN]
 
     @property
@@ -220,7 +220,7 @@ class BundleProgram:
 
     @property
     def emulation(self) -> FileEntry | None:
-        """See `Role.EMULATION`; its `requires` and `source_sha256` are given."""
+        """See `Role.EMULATION`; its `requires` and `source_sha256` are set."""
         return self.files.get(Role.EMULATION)
 
 
@@ -245,14 +245,14 @@ Metric = Literal["top-1", "nearest", "pitch", "text"]
 
 @dataclass(frozen=True)
 class AccuracyData:
-    """How the accuracy gate judges the data in the file of its role."""
+    """How the accuracy gate judges the data in its role's file."""
 
     program: str
     output: str
     batch: int
     eager_accuracy: float
-    slack: int | None = None  # samples that the artifact may judge otherwise; None for none
-    metric: Metric | None = None  # what is right; None: top-1
+    slack: int | None = None  # samples that may be judged differently; None: none
+    metric: Metric | None = None  # defines a correct answer; None: top-1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,8 +263,8 @@ class BundleManifest:
     version: Literal[2] = FORMAT_VERSION
     model: Name
     target: Name
-    platform: str = ""  # what it runs on, see `platform_name`; a draft may leave it out
-    runtime: Name  # whose library runs it
+    platform: str = ""  # where it runs, see `platform_name`; a draft may omit it
+    runtime: Name  # the runtime whose library runs it
     build_key: Sha256
     state: ReleaseState
     requires: Requirements
@@ -276,7 +276,7 @@ class BundleManifest:
     licence: str
     versions: dict[str, str]
     created: Moment
-    files: dict[Name, FileEntry]  # by role; what is no program's
+    files: dict[Name, FileEntry]  # by role; the files of no program
 
     def __post_init__(self) -> None:
         platform = platform_name(self.target, self.requires)
@@ -321,31 +321,31 @@ class BundleManifest:
 
     @cached_property
     def of_proofs(self) -> frozenset[str]:
-        """Paths of files that only a proof reads; a pull may leave them out."""
+        """Paths of the files that only a proof reads; a pull may omit them."""
         roles = {Role.GOLDEN, Role.REFUTING, Role.ACCURACY, Role.HELD_OUT}
         return frozenset(e.path for use, e in self.uses() if use.rpartition(".")[2] in roles)
 
     @property
     def size(self) -> int:
-        """The bytes of all files, which a pull downloads and every table calls the size."""
+        """The bytes of all files, which a pull downloads; tables call it the size."""
         return sum(entry.bytes for entry in self.listed.values())
 
     @property
     def weights(self) -> FileEntry:
-        """The constants of all programs, safetensors."""
+        """The constants of all programs, in safetensors."""
         return self.files[Role.WEIGHTS]
 
 
 def manifest_document(manifest: BundleManifest) -> bytes:
-    """Return the bytes of manifest.json: sorted keys, one entry a line, one newline at the end.
+    """Return the bytes of manifest.json: sorted keys, one entry per line, one final newline.
 
-    Entries without effect (rule 3 of FORMAT.md) are left out.
+    Entries without effect (rule 3 of FORMAT.md) are omitted.
     """
     return json_document(manifest, sparse=True)
 
 
 def parse_manifest(document: bytes, place: str) -> BundleManifest:
-    """Read manifest.json; ArtifactError at `place` if rules 1 to 4 of FORMAT.md are broken."""
+    """Read manifest.json; raise ArtifactError at `place` if it breaks rules 1 to 4 of FORMAT.md."""
     if len(document) > MAX_MANIFEST_BYTES:
         fact = f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed"
         raise ArtifactError(place, fact, _DAMAGED)
@@ -355,7 +355,7 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         fact = f"is not JSON as the format wants it: {error}"
         raise ArtifactError(place, fact, _DAMAGED) from None
     _check_version(fields, place)
-    if fields.get("platform") in (None, ""):  # which a draft may leave out
+    if fields.get("platform") in (None, ""):  # a draft may omit it
         raise ArtifactError(place, "platform: is missing", _DAMAGED)
     try:
         manifest: BundleManifest = check(BundleManifest, fields)

@@ -1,4 +1,4 @@
-"""Seals a folder as a bundle and opens bundles, by the rules of FORMAT.md."""
+"""Bundles as folders: sealing and opening by the rules of FORMAT.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 
-_MOST_SIGNATURE_BYTES = 2**17  # a reader refuses half as many
+_MOST_SIGNATURE_BYTES = 2**17  # a reader refuses more than half of this
 
 _LEFT_OUT = "was left out when the bundle was pulled"
 _AGAIN = "The bundle is damaged: pull or convert it again"
@@ -34,15 +34,15 @@ _AGAIN = "The bundle is damaged: pull or convert it again"
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened bundle that keeps the rules of the format."""
+    """An opened bundle that obeys the rules of the format."""
 
     folder: Path
     manifest: BundleManifest
     document: bytes  # manifest.json, byte for byte
-    signature: bytes | None = None  # signature.json, unchecked; None where it is unsigned
+    signature: bytes | None = None  # signature.json, unverified; None if it is unsigned
 
     def file(self, name: str) -> Path:
-        """Return the path of a file; ArtifactError if it is not listed, or was left out."""
+        """Return the path of a file; raise ArtifactError if it is not listed or was omitted."""
         path = self.folder / name
         if name not in self.manifest.listed:
             raise ArtifactError(str(path), "the manifest does not list this file")
@@ -51,7 +51,7 @@ class Bundle:
         return path
 
     def require_whole(self) -> None:
-        """Raise ArtifactError if files were left out."""
+        """Raise ArtifactError if files were omitted."""
         for name in self.manifest.listed:
             self.file(name)
 
@@ -59,10 +59,10 @@ class Bundle:
 def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
     """Make `folder` a bundle: hash every file in it and write manifest.json last.
 
-    A folder may be sealed again after files were added or changed; until then it does not open. It
-    must hold every file of the bundle, and nothing else. Sizes and digests in the draft are unused;
-    a file that the draft does not name gets its role from its path. Raise ArtifactError if a file
-    breaks the format, or the draft names one that is not there.
+    A folder may be sealed again after files were added or changed; until then it cannot be opened.
+    It must hold every file of the bundle, and nothing else. The draft's sizes and digests are
+    ignored; a file that the draft does not name gets its role from its path. Raise ArtifactError if
+    a file breaks the format, or a file that the draft names is missing.
     """
     found = dict(_scan(folder))
     with disk_errors(folder):
@@ -81,7 +81,7 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
             sync(path)
         for parent in sorted({path.parent for path in found.values()}, reverse=True):
             sync(parent)
-        (folder / SIGNATURE).unlink(missing_ok=True)  # it was over another manifest
+        (folder / SIGNATURE).unlink(missing_ok=True)  # it signed another manifest
         write_durably(folder / MANIFEST, document, partial=folder / PARTIAL)
     return manifest
 
@@ -89,8 +89,8 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
 def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     """Open a bundle folder after checking every rule of the format.
 
-    Sizes are always compared, every file's sha256 only with `check_hashes`. Raise ArtifactError if
-    a rule is broken, before any file is used. Files that only a proof reads may be missing.
+    Sizes are always compared, sha256 digests only with `check_hashes`. Raise ArtifactError if a
+    rule is broken, before any file is used. Files that only a proof reads may be missing.
     """
     if not path.is_dir():
         fact = "is a file, not a bundle folder" if path.exists() else "there is no such folder"
@@ -109,7 +109,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
 
 
 def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str) -> BundleManifest:
-    """Return the draft with the size and digest of each file, and a role for each unnamed one."""
+    """Return the draft with each file's size and digest, and with a role for each unnamed file."""
     for use, entry in draft.uses():
         if entry.path not in entries:
             raise ArtifactError(place, f"{use}: {entry.path!r} is not among its files", _AGAIN)
@@ -132,7 +132,7 @@ def role_of(path: str, taken: Container[str]) -> str:
 
 
 def read_manifest(path: Path) -> bytes:
-    """Read manifest.json, at most a byte beyond its limit; ArtifactError if not a regular file."""
+    """Read manifest.json up to a byte beyond its limit; raise ArtifactError if no regular file."""
     content = _beginning(path, MAX_MANIFEST_BYTES + 1)
     if content is None:
         fact = "is missing, so this is not a bundle"
@@ -141,12 +141,12 @@ def read_manifest(path: Path) -> bytes:
 
 
 def read_signature(folder: Path) -> bytes | None:
-    """Read signature.json, if there is one; ArtifactError if it is not a regular file."""
+    """Read signature.json, if it exists; raise ArtifactError if it is not a regular file."""
     return _beginning(folder / SIGNATURE, _MOST_SIGNATURE_BYTES)
 
 
 def _beginning(path: Path, most: int) -> bytes | None:
-    """Return the first bytes of a regular file; None if there is no such file."""
+    """Return the first bytes of a regular file; None if it does not exist."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -157,7 +157,7 @@ def _beginning(path: Path, most: int) -> bytes | None:
 
 
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the path in the bundle of every file under `folder`, except the manifest."""
+    """Yield the bundle path and the location of every file under `folder`, except the manifest."""
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(parent) / name

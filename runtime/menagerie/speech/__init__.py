@@ -1,4 +1,4 @@
-"""Turns recordings into text with numpy: `Transcriber`. Audio files need the extra `speech`.
+"""Conversion of recordings to text with numpy: `Transcriber`. Files need the extra `speech`.
 
 ::
 

@@ -1,7 +1,7 @@
-"""Prepares recordings for models: one channel, float32, at the model's own sample rate.
+"""Readers of recordings for models: one channel, float32, at the model's own sample rate.
 
-Files are read by soundfile (WAV, FLAC, Ogg, MP3 and others) and resampled by soxr, block by block,
-so that one of several hours needs the memory of seconds. Both come with the extra `speech`.
+soundfile reads the files (WAV, FLAC, Ogg, MP3 and others) and soxr resamples them, block by block,
+so that hours of audio need the memory of seconds. Both come with the extra `speech`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Recording:
     """A recording that is read one block at a time."""
 
     place: str  # its name, for messages
-    rate: int  # samples a second
-    seconds: float | None  # how long it says it is; None where it is unknown, as of a pipe
-    # (samples,) float32 in order, channels folded; can be gone through once
+    rate: int  # samples per second
+    seconds: float | None  # the length that the file states; None if unknown, as for a pipe
+    # (samples,) float32 in order, with channels averaged; can be iterated over once
     blocks: Iterable[Samples]
 
 
@@ -40,8 +40,8 @@ def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Sample
 
     The samples are (n,) or (n, channels); channels are averaged. They are floats between -1 and 1,
     signed integers that span the range of their type, or uint8 centred on 128, as in WAV files.
-    Messages name `place` and the second, computed from `rate` and the number of samples `before`.
-    Raise SpeechError for any other type or shape, and for a sample that is not finite.
+    Error messages name `place` and the time, computed from `rate` and the number of samples
+    `before`. Raise SpeechError for any other type or shape, and for a sample that is not finite.
     """
     if samples.ndim not in {1, 2} or not all(samples.shape[1:]):
         fact = f"samples of shape {list(samples.shape)}"
@@ -64,10 +64,10 @@ def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Sample
 
 @contextmanager
 def open_audio(path: Path) -> Iterator[Recording]:
-    """Open an audio file of any format that libsndfile knows, or raise OSError.
+    """Open an audio file of any format that libsndfile supports.
 
-    Raise SpeechError if it is not an audio file, holds no sample or an unreadable block, or if
-    soundfile is not installed.
+    Raise OSError if it cannot be opened, SpeechError if it is not an audio file, holds no sample or
+    an unreadable block, or soundfile is not installed.
     """
     place = str(path)
     soundfile = _library("soundfile", place)
@@ -77,14 +77,14 @@ def open_audio(path: Path) -> Iterator[Recording]:
         stream.seek(0)
         try:
             file = soundfile.SoundFile(stream)
-            # soundfile seeks after every read of what can be; an MP3 decoder stumbles over that.
+            # soundfile seeks after every read of a seekable file, which confuses an MP3 decoder.
             file.seekable = lambda: False
         except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
             raise _unreadable(place, error) from error
         with file:
             rate, frames = int(file.samplerate), int(file.frames)
             require_rate(place, rate)
-            # A pipe's writer cannot know the length: then the header holds the largest number.
+            # A pipe's writer does not know the length, so the header holds the largest number.
             known = 0 < frames < 2**31 - 1
             blocks = _read(place, file, soundfile.LibsndfileError)
             yield Recording(place, rate, frames / rate if known else None, blocks)
@@ -93,8 +93,8 @@ def open_audio(path: Path) -> Iterator[Recording]:
 def raw_audio(stream: BinaryIO, rate: int, place: str = "standard input") -> Recording:
     """Read signed 16-bit little-endian samples of one channel from a stream until it ends.
 
-    Ignore half a sample at the end. Raise SpeechError if no recording has such a rate, in samples
-    per second.
+    Ignore half a sample at the end. Raise SpeechError if `rate`, in samples per second, is not
+    plausible.
     """
     require_rate(place, rate)
     return Recording(place, rate, None, _read_raw(stream, rate, place))
@@ -115,7 +115,7 @@ def at_rate(recording: Recording, rate: int) -> Iterator[Samples]:
 def _library(name: str, place: str) -> Any:
     try:
         return import_module(name)
-    except (ImportError, OSError) as error:  # soundfile raises OSError where libsndfile lacks
+    except (ImportError, OSError) as error:  # soundfile raises OSError if libsndfile is missing
         fact = f"{name}, which it takes to read this, is not usable ({error})"
         raise SpeechError(place, fact, _INSTALL) from error
 

@@ -17,7 +17,7 @@ from menagerie.terminal import Status, write_json
 from menagerie.typed_json import plain
 
 STDIN = "-"
-_LONG = 30.0  # seconds, from which on a recording's progress is shown
+_LONG = 30.0  # seconds; longer recordings show their progress
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Order:
 
     audio: Sequence[str]  # files, or `-` for raw samples on standard input
     form: str = "txt"  # `txt`, `srt`, `vtt` or `json`
-    folder: Path | None = None  # where to write a file for each recording; None for standard output
-    rate: int = 16_000  # of raw samples, a second
+    folder: Path | None = None  # where to write a file per recording; None: standard output
+    rate: int = 16_000  # samples per second of raw samples
 
     def __post_init__(self) -> None:
         if self.form not in FORMATS:
@@ -44,7 +44,7 @@ class Order:
             raise UsageError(str(twice[0]), fact, "Transcribe them one after another")
 
     def place(self, audio: str) -> Path:
-        """Return the path of a recording's transcript, if there is a folder."""
+        """Return the path of a recording's transcript in the folder."""
         stem = "stdin" if audio == STDIN else Path(audio).stem
         return (self.folder or Path()) / f"{stem}.{self.form}"
 
@@ -52,8 +52,8 @@ class Order:
 def transcribe(transcriber: Transcriber, order: Order) -> int:
     """Transcribe every recording, and return the exit code: 1 if one could not be read.
 
-    Text from standard input is written as soon as it is certain. Characters that the encoding of
-    standard output lacks are escaped, because no letter may look like another one.
+    Text from standard input is written as soon as it is settled. Characters that standard output
+    cannot encode are escaped, so that no letter looks like another one.
     """
     if order.folder is not None:
         order.folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Decodes the scores of a model's heads greedily into tokens and their frames.
+"""Greedy decoders, which turn the scores of a model's heads into tokens with frames.
 
 Whisper's rules are those of Radford et al., "Robust Speech Recognition via Large-Scale Weak
 Supervision" (2022), as `transformers` applies them (`WhisperTimeStampLogitsProcessor`,
-`WhisperGenerationMixin._retrieve_segment`); its time is counted in steps of 20 ms.
+`WhisperGenerationMixin._retrieve_segment`); its times are counted in steps of 20 ms.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from menagerie.speech.recipe import AttentionHead, TransducerHead, WhisperHead
 
 Floats = NDArray[np.float32]
 Program = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-_STILL = 5  # frames: a pause between words
+_STILL = 5  # frames: the length of a pause between words
 
 
 class Emission(NamedTuple):
-    """A token, its first frame, and the first frame behind it."""
+    """A token, its first frame, and the first frame after it."""
 
     token: int
     start: int
@@ -32,12 +32,12 @@ class Emission(NamedTuple):
 
 
 def moved(emissions: Iterable[Emission], frames: int) -> list[Emission]:
-    """Return the same emission, moved back by the given number of frames."""
+    """Return the emissions with `frames` added to their starts and ends."""
     return [Emission(one.token, one.start + frames, one.end + frames) for one in emissions]
 
 
 def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:
-    """Return the best token of each frame, without repetitions and blanks.
+    """Return the best token of each frame, with repetitions merged and blanks removed.
 
     `logits` is (frames, tokens) and has no padded frames.
     """
@@ -51,25 +51,25 @@ def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:
 
 
 def ctc_tokens(logits: Floats) -> list[int]:
-    """Return the tokens of (frames, tokens) logits of which token 0 is blank."""
+    """Return the tokens decoded from `logits` (frames, tokens), where token 0 is blank."""
     return [emission.token for emission in greedy_ctc(logits, 0)]
 
 
 @dataclass
 class Prediction:
-    """The prediction network after a token, with its scores for a window of frames."""
+    """The prediction network's state after a token, and its best outputs for a window of frames."""
 
     hidden: Floats  # (layers, 1, width)
     cell: Floats
     first: int  # frame at which the window begins
-    tokens: NDArray[np.int64]  # (window,) the best token at each of its frames
-    durations: NDArray[np.int64]  # (window,) the best duration's index
+    tokens: NDArray[np.int64]  # (window,) the best token at each frame
+    durations: NDArray[np.int64]  # (window,) the index of the best duration at each frame
 
 
 def greedy_transducer(
     encoded: Floats, head: TransducerHead, emit: Program, window: int, state: tuple[int, ...]
 ) -> list[Emission]:
-    """Walk through the frames as `transformers` does with its transducers.
+    """Decode the frames greedily, as `transformers` does for its transducers.
 
     At each frame the joint network chooses a token or a blank. With TDT it also chooses how many
     frames to advance, at least one after a blank. An RNN-T advances by one frame after a blank, or
@@ -97,11 +97,11 @@ def greedy_transducer(
     frame, at_frame, last = 0, 0, head.blank
     hidden = cell = np.zeros(state, np.float32)
     said = meet(last, hidden, cell, 0)
-    # As many steps as transformers allows: a model may emit tokens of no duration for ever.
+    # The step limit of transformers: a model may emit tokens of no duration for ever.
     for _ in range(head.most_symbols * frames - 1):
         if frame >= frames:
             break
-        if frame >= said.first + window:  # the same token meets the next frames
+        if frame >= said.first + window:  # evaluate the same token at the next frames
             said = meet(last, hidden, cell, frame)
         token = int(said.tokens[frame - said.first])
         if head.durations:
@@ -123,9 +123,9 @@ def greedy_transducer(
 
 
 class Decoder:
-    """A decoder's step, and the number of tokens it was fed (`fed`); each window starts it anew.
+    """The decoder of one window, with the number of tokens fed to it (`fed`).
 
-    The keys and values come from `listen` for the same window.
+    The keys and values are what program `listen` returned for the window.
     """
 
     def __init__(self, emit: Program, keys: Floats, values: Floats) -> None:
@@ -142,7 +142,7 @@ class Decoder:
 
 
 def greedy_attention(head: AttentionHead, decoder: Decoder, seconds: float) -> list[int]:
-    """Return the best tokens up to the window's end, without the first and the last one."""
+    """Return the best tokens of a window, without the start token and the end token."""
     most = head.most_tokens
     if head.pace is not None:
         most = min(most, 1 + math.ceil(seconds * head.pace))
@@ -153,15 +153,15 @@ def greedy_attention(head: AttentionHead, decoder: Decoder, seconds: float) -> l
 
 
 def spread(tokens: Sequence[int], start: int, end: int) -> list[Emission]:
-    """Spread tokens without known times evenly over the frames from `start` to `end`."""
+    """Spread tokens that have no times evenly over the frames from `start` to `end`."""
     edges = [start + (end - start) * n // max(len(tokens), 1) for n in range(len(tokens) + 1)]
     return [Emission(token, edges[n], edges[n + 1]) for n, token in enumerate(tokens)]
 
 
 def quietest(samples: Floats, frame: int) -> int:
-    """Find a pause in the last third of a window, whose end may lie within a word.
+    """Return a cut at a pause in a window's last third, because its end may lie within a word.
 
-    `samples` is (n,) with n > `frame`; the returned cut is a multiple of `frame`.
+    `samples` is (n,) with n > `frame`; the cut is a multiple of `frame`.
     """
     frames = len(samples) // frame
     power = np.square(samples[: frames * frame].reshape(frames, frame)).mean(1)
@@ -179,7 +179,7 @@ class Segment(NamedTuple):
 
 
 class Rules:
-    """Chooses the next token among those that Whisper's rules allow."""
+    """Whisper's rules, by which the next token of a window is chosen."""
 
     def __init__(self, head: WhisperHead, tokens: int) -> None:
         self._head = head
@@ -188,7 +188,7 @@ class Rules:
         self._not_first = [token for token in head.begin_suppress if token < tokens]
 
     def choose(self, scores: Floats, said: Sequence[int]) -> int:
-        """Return the best token to follow those of this window; the prompt does not count."""
+        """Return the best allowed token after `said`, the window's tokens without the prompt."""
         scores = scores.copy()
         scores[self._never] = -np.inf
         if not said:
@@ -198,7 +198,7 @@ class Rules:
         return int(scores.argmax())
 
     def _keep_time(self, scores: Floats, said: Sequence[int]) -> None:
-        """Allow only timestamps in ascending pairs, and one at the start of the window."""
+        """Mask `scores` so that timestamps come in ascending pairs and one begins the window."""
         stamp, end = self._first_stamp, self._head.end
         scores[self._head.no_timestamps] = -np.inf
         if not said:
@@ -206,9 +206,9 @@ class Rules:
             if self._head.latest_start is not None:
                 scores[stamp + self._head.latest_start + 1 :] = -np.inf
         elif said[-1] >= stamp and all(token >= stamp for token in said[-2:]):
-            scores[stamp:] = -np.inf  # a pair is complete: text follows, or nothing
+            scores[stamp:] = -np.inf  # the pair is complete: text or the end follows
         elif said[-1] >= stamp:
-            scores[:end] = -np.inf  # the second of the pair, or the end
+            scores[:end] = -np.inf  # the pair's second timestamp or the end follows
         if stamps := [token for token in said if token >= stamp]:
             again = said[-1] >= stamp and any(token < stamp for token in said[-2:])
             scores[stamp : stamps[-1] + (not again)] = -np.inf
@@ -241,11 +241,11 @@ def greedy_whisper(head: WhisperHead, decoder: Decoder) -> list[int]:
 
 
 def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[Segment], int]:
-    """Split a window's tokens by timestamps; return also the step at which the next one begins.
+    """Split a window's tokens by timestamps; also return the step at which the next window begins.
 
-    Two timestamps in a row end one segment and begin the next. Tokens behind the last such pair are
-    cut off by the window's end, at `steps`, so the next window hears them again, unless a single
-    timestamp closes them: then the rest of the window is silent.
+    Two timestamps in a row end one segment and begin the next. Tokens after the last such pair were
+    cut off by the window's end, at `steps`, so the next window decodes them again. If a single
+    timestamp closes them, the rest of the window is silent instead.
     """
     stamp = head.no_timestamps + 1
     timed = [token >= stamp for token in said]
@@ -263,7 +263,7 @@ def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[S
         begin = cut
     if closed:
         return found, steps
-    last = found[-1]  # it keeps the timestamp that begins what was cut
+    last = found[-1]  # also keep the timestamp that begins the tokens cut off
     found[-1] = last._replace(tokens=(*last.tokens, said[begin]))
     return found, last.end
 
@@ -271,7 +271,7 @@ def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[S
 def emissions(found: Sequence[Segment], head: WhisperHead, steps: int) -> list[Emission]:
     """Spread each segment's tokens evenly over its time: Whisper gives no time for a single token.
 
-    No token lies behind `steps`, the length of the window within the recording.
+    No token extends beyond `steps`, the length of the window within the recording.
     """
     made = []
     for segment in found:

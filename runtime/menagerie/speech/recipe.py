@@ -1,4 +1,4 @@
-"""Reads speech.json, which says how a bundle's programs turn a recording into text."""
+"""The format of speech.json: how a bundle's programs turn a recording into text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SPEECH_FILE: Final = "speech.json"
 HELD_OUT_FILE: Final = "held_out.safetensors"
 _MOST_PIECES = 1_000_000
 _MOST_BYTES = 64_000_000
-LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # samples a second, at which anything is recorded
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # samples per second, the plausible range
 
 
 Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
-HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # as `isinstance` takes them
+HEADS = (CtcHead, TransducerHead, AttentionHead, WhisperHead)  # for `isinstance`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Vocabulary:
 
     kind: Literal["sentencepiece", "bytes", "plain", "wordpiece"]
     pieces: tuple[str, ...]
-    special: tuple[Count, ...] = ()  # tokens that are no part of the text
+    special: tuple[Count, ...] = ()  # tokens that are not text
 
     def __post_init__(self) -> None:
         if not 0 < len(self.pieces) <= _MOST_PIECES:
@@ -54,26 +54,26 @@ class Vocabulary:
 class WordGate:
     """Recordings on which the artifact must make the same word errors as eager PyTorch."""
 
-    errors: dict[Name, Count]  # eager's, by head
-    most: float  # the highest rate that passes, errors by words
-    slack: Count | None = None  # that it may make more, or fewer
-    emulated: bool = True  # whether they are counted on an emulated device
+    errors: dict[Name, Count]  # eager's word errors, by head
+    most: float  # errors per word; a lower rate passes
+    slack: Count | None = None  # errors by which the artifact may differ
+    emulated: bool = True  # whether an emulated device counts them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How to transcribe with a bundle, or to use it otherwise (`menagerie.steps`).
+    """How to transcribe with a bundle, or use it in another way (`menagerie.steps`).
 
     A recording longer than the programs take is cut into chunks that overlap by `overlap` seconds.
     """
 
     format: Literal["menagerie-speech"] = "menagerie-speech"
     version: Literal[1] = 1
-    rate: Positive = 16_000  # samples a second that the programs take
-    frame: Positive = 1  # samples to a frame of the programs' results
-    hop: Positive = 1  # samples to a frame of features; a rest shorter than that is not heard
+    rate: Positive = 16_000  # samples per second of the programs' input
+    frame: Positive = 1  # samples per frame of the programs' results
+    hop: Positive = 1  # samples per frame of features; a shorter remainder is ignored
     overlap: float = 0.0  # seconds
-    heads: dict[Name, Head | Use]  # the first is the one to use
+    heads: dict[Name, Head | Use]  # the first is the default
     vocabulary: Vocabulary
     gate: WordGate | None = None
 
@@ -89,7 +89,7 @@ class Recipe:
             raise ValueError(f"rate: is {self.rate}, not {LOWEST_RATE:,} to {HIGHEST_RATE:,} Hz")
         if self.frame % self.hop:
             raise ValueError(f"frame: is {self.frame}, no multiple of hop, {self.hop}")
-        if not 0.0 <= self.overlap <= 3600.0:  # noqa: PLR2004 - an hour, and a number at all
+        if not 0.0 <= self.overlap <= 3600.0:  # noqa: PLR2004 - an hour; NaN fails too
             raise ValueError(f"overlap: is {self.overlap:g}, not 0 to 3600 s")
         if self.gate is not None and (unknown := self.gate.errors.keys() - self.spoken.keys()):
             raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
@@ -100,7 +100,7 @@ class Recipe:
 
 
 def read_recipe(path: Path, programs: Collection[str]) -> Recipe:
-    """Read the recipe for a bundle of these programs; ArtifactError if it does not fit them."""
+    """Read the recipe of a bundle with these programs; raise ArtifactError if it does not fit."""
     if path.stat().st_size > _MOST_BYTES:
         raise ArtifactError(str(path), f"is larger than {_MOST_BYTES:,} bytes")
     try:

@@ -1,4 +1,4 @@
-"""Runs a model's programs over a recording, window by window, and collects the tokens."""
+"""The recogniser, which runs a model's programs over a recording window by window."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from menagerie.speech.decoding import (
 from menagerie.speech.recipe import AttentionHead, CtcHead, Head, Recipe, TransducerHead
 
 Samples = NDArray[np.float32]
-_FEWEST = 320  # samples: two frames of features, without which there is no deviation
+_FEWEST = 320  # samples: two frames of features, the fewest with a standard deviation
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
@@ -49,14 +49,14 @@ class Program:
     dimensions: Mapping[str, tuple[int, int, int]]
 
     def axis(self, name: str, axis: int, place: str) -> int | str:
-        """Return a size, or a dimension's name; SpeechError if there is no such input or axis."""
+        """Return an axis's size or dimension name; raise SpeechError if there is none."""
         for spec in self.inputs:
             if spec.name == name and len(spec.shape) > axis:
                 return spec.shape[axis]
         raise SpeechError(place, f"a program takes no {name} with an axis {axis}")
 
     def size(self, name: str, axis: int, place: str) -> int:
-        """Return a size as `axis` does, but refuse dynamic dimensions."""
+        """Return an axis's size as `axis` does; raise SpeechError if the dimension is dynamic."""
         size = self.axis(name, axis, place)
         if isinstance(size, str):
             raise SpeechError(place, f"a program takes {name} with axis {axis} of any size")
@@ -66,14 +66,14 @@ class Program:
 class Recogniser:
     """One head of a model, which turns a recording into tokens with frames, window by window.
 
-    Windows of a long recording overlap where a head labels each frame (`overlaps`). A decoder that
+    Windows of a long recording overlap if the head labels each frame (`overlaps`). A decoder that
     is fed its own tokens decides where the next window begins: Whisper by its timestamps, in frames
     of 20 ms; the window of a decoder without times is cut at a pause. Whisper scales each window by
     its loudest bin, while `transformers` scales a long recording as a whole. A window has `sizes`
     samples; shorter ones are padded.
 
     Raises:
-        SpeechError: a program does not take the inputs of the recipe's kind of head.
+        SpeechError: a program does not take the inputs that this kind of head requires.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Recogniser:
     def window(self, samples: Samples, last: bool = True) -> tuple[list[Emission], int]:
         """Return the tokens of a window, and the number of samples to the start of the next one.
 
-        `samples` is (n,) at the recipe's rate, at most `sizes.high`; `last` ends the recording.
+        `samples` is (n,) at the recipe's rate, n at most `sizes.high`; `last`: the recording ends.
         """
         head, frame = self._head, self._frame
         if isinstance(head, (CtcHead, TransducerHead)):
@@ -131,8 +131,8 @@ class Recogniser:
     ) -> Iterator[tuple[list[Emission], int]]:
         """Yield the tokens that each further window settles, and the number of samples heard.
 
-        Each block is (samples,), of any size; without a sample there is no window. A window of
-        `longest` samples shares `overlap` samples with the one before it.
+        Each block is (samples,), of any size; an empty recording yields nothing. A window of
+        `longest` samples shares `overlap` samples with the previous one.
         """
         blocks, held, first, seam = iter(blocks), np.empty(0, np.float32), 0, Seam()
         while True:
@@ -152,24 +152,24 @@ class Recogniser:
             yield found, heard
 
     def recognise(self, samples: Samples) -> list[Emission]:
-        """Transcribe `samples` (n,) of any length at the recipe's rate."""
+        """Return the tokens of `samples` (n,), of any length, at the recipe's rate."""
         return [one for found, _ in self.listen([samples], self.sizes.high, 0) for one in found]
 
 
 @dataclass
 class Seam:
-    """Joins the tokens of overlapping windows into one sequence.
+    """One sequence of tokens, joined from overlapping windows.
 
-    Both windows heard the overlap, but neither heard what lies beyond its own end, so neither is
-    trusted near it. The sequence passes from one window to the next within the overlap, as far as
-    possible from both ends and from every token that either of them heard.
+    Both windows heard the overlap, but neither heard beyond its own edge, so neither is trusted
+    near it. The sequence changes from one window to the next within the overlap,
+    as far as possible from both ends and from every token that either of them heard.
     """
 
     _held: list[Emission] = field(default_factory=list)
     _end: int = 0  # frame at which the last window ended
 
     def join(self, first: int, last: int, heard: list[Emission]) -> list[Emission]:
-        """Add a window of the frames from `first` to before `last`; return the tokens it settles.
+        """Add the window of frames `first` to `last`, exclusive; return the tokens that it settles.
 
         All frames are counted from the recording's beginning.
         """
@@ -180,7 +180,7 @@ class Seam:
         return certain
 
     def rest(self) -> list[Emission]:
-        """Return the tokens of the last window."""
+        """Return the tokens that no window has settled yet."""
         held, self._held = self._held, []
         return held
 
@@ -196,7 +196,7 @@ def _cut(first: int, last: int, heard: list[Emission]) -> int:
 
 
 def _padded(samples: Samples, sizes: Sizes) -> NDArray[np.float32]:
-    """Pad samples to (1, n), with as many trailing zeros as are needed."""
+    """Return the samples as (1, n), with trailing zeros up to a size that the program takes."""
     size = max(-(-len(samples) // sizes.step) * sizes.step, sizes.low)
     padded = np.zeros((1, size), np.float32)
     padded[0, : len(samples)] = samples

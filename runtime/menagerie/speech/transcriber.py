@@ -1,4 +1,4 @@
-"""Turns samples into text with the programs of a bundle; cuts long recordings into chunks."""
+"""The transcriber, which turns recordings of any length into text with a bundle's programs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Transcriber:
 
     Args:
         bundle: the bundle's folder.
-        head: name of the head that decodes; None: the first one of the bundle.
-        threads: number of threads of a run; None: the choice of `Session`.
+        head: name of the head that decodes; None: the bundle's first head.
+        threads: number of threads of a run; None: `Session` chooses.
         chunk: seconds of a recording to process at once; None: as many as the model takes. Shorter
-            chunks answer sooner but know less of the context of a word. Whisper finds the start of
+            chunks yield text sooner but give words less context. Whisper finds the start of
             its next window by timestamps, Moonshine by a pause; neither needs an overlap.
         language: code (`en`) of the spoken language, for a model that knows several; None: the
             bundle's default, or the likeliest language of each window.
@@ -39,8 +39,8 @@ class Transcriber:
     Raises:
         SpeechError: the bundle understands no speech, has no such head, knows no such language, or
             takes no such chunk.
-        SessionError: it cannot be loaded.
-        Untrusted: no trusted key has signed it.
+        SessionError: the bundle cannot be loaded.
+        Untrusted: no trusted key has signed the bundle.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Transcriber:
         self._sessions = ExitStack()
         self._allow_unsigned = allow_unsigned
         folder = Path(bundle)
-        manifest = checked_manifest(folder, unsigned_too=True)  # each session checks
+        manifest = checked_manifest(folder, unsigned_too=True)  # each session checks the signature
         model = manifest.model
         if Role.SPEECH not in manifest.files:
             raise _without_speech(model)
@@ -82,7 +82,7 @@ class Transcriber:
 
         `samples` are (n,) or (n, channels), floats from -1 to 1 or integers; channels are averaged.
         A `rate` (samples per second) other than the model's needs soxr. Raise SpeechError if there
-        is no sample, a sample is not finite, or its type is not one that sound has.
+        is no sample, a sample is not finite, or the samples have a type that `sound` rejects.
         """
         place = "samples"
         require_rate(place, rate)
@@ -90,11 +90,11 @@ class Transcriber:
         return self.transcribe_recording(Recording(place, rate, len(mono) / rate, [mono]))
 
     def transcribe_file(self, path: Path | str, progress: Progress | None = None) -> Transcript:
-        """Return the text of an audio file: WAV, FLAC, Ogg, MP3 or another format of libsndfile's.
+        """Return the text of an audio file: WAV, FLAC, Ogg, MP3 or another format of libsndfile.
 
-        Reading it needs soundfile. `progress` is called with the seconds done, and with the total
-        where the file states it. Raise SpeechError if the file cannot be read as audio or holds
-        no sample.
+        Reading needs soundfile. `progress` is called with the seconds done and the total, which is
+        None if the file does not state it. Raise SpeechError if the file cannot be read as audio or
+        holds no sample.
         """
         with open_audio(Path(path)) as recording:
             return self.transcribe_recording(recording, progress)
@@ -102,7 +102,7 @@ class Transcriber:
     def transcribe_recording(
         self, recording: Recording, progress: Progress | None = None
     ) -> Transcript:
-        """Return the text of a recording, read block by block; SpeechError if that fails."""
+        """Return a recording's text, reading block by block; raise SpeechError if that fails."""
         tokens: list[Token] = []
         done = 0.0
         for found, done in self.listen(recording):
@@ -112,7 +112,7 @@ class Transcriber:
         return self.transcript(tokens, done)
 
     def listen(self, recording: Recording) -> Iterator[tuple[list[Token], float]]:
-        """Yield the tokens that each window settles, and the seconds heard; SpeechError if none."""
+        """Yield each window's settled tokens and the seconds heard; raise SpeechError if empty."""
         heard, blocks = 0, at_rate(recording, self.recipe.rate)
         for found, heard in self._recogniser.listen(blocks, self._longest, self._overlap):
             yield self._tokens(found, heard), heard / self.recipe.rate
@@ -120,11 +120,11 @@ class Transcriber:
             raise SpeechError(recording.place, "holds no sample", "Record it again")
 
     def written(self, tokens: Sequence[Token]) -> str:
-        """Return the text of tokens; it begins with a space where its first token begins a word."""
+        """Return the text of tokens, with a leading space if the first token begins a word."""
         return self._speller.written([token.id for token in tokens])
 
     def transcript(self, tokens: Sequence[Token], duration: float) -> Transcript:
-        """Return the transcript of a recording of `duration` seconds, made of its tokens."""
+        """Return the transcript of a recording of `duration` seconds from its tokens."""
         return Transcript(
             text=self.written(tokens).strip(),
             words=self._speller.words(tokens),
@@ -148,7 +148,7 @@ class Transcriber:
         return Program(session.run, program.inputs, program.dimensions)
 
     def _chunk_sizes(self, seconds: float | None, model: str) -> tuple[int, int]:
-        """Return a chunk and an overlap in samples, both whole frames; decoders need no overlap."""
+        """Return a chunk's and an overlap's samples, whole frames; decoders have no overlap."""
         rate, frame = self.recipe.rate, self.recipe.frame
         shared = self.recipe.overlap if self._recogniser.overlaps else 0.0
         overlap = round(shared * rate / frame) * frame

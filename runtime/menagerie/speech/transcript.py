@@ -1,4 +1,4 @@
-"""Spells tokens out, and writes transcripts with times as text, captions or JSON."""
+"""Transcripts with times, the spelling of tokens, and text, captions and JSON as formats."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Transcript:
 
 
 class Speller:
-    """Converts tokens of a model's vocabulary to text."""
+    """The spelling of tokens by a model's vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pieces = vocabulary.pieces
@@ -57,15 +57,15 @@ class Speller:
         self._special = frozenset(vocabulary.special)
 
     def piece(self, token: int) -> str:
-        """Return the text of one token; part of a character of several tokens is U+FFFD."""
+        """Return the text of one token, with U+FFFD for an incomplete character."""
         return self._bytes(token).decode("utf-8", "replace")
 
     def written(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens; it begins with a space where the first token begins a word."""
+        """Return the text of tokens, with a leading space if the first token begins a word."""
         return b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
 
     def words(self, tokens: Sequence[Token]) -> tuple[Word, ...]:
-        """Return the words that tokens spell; a token that begins with a space begins a word.
+        """Return the words that the tokens spell; a token with a leading space begins a word.
 
         A token that is only a space, as in vocabularies of characters, separates words.
         """
@@ -83,7 +83,7 @@ class Speller:
         )
 
     def _bytes(self, token: int) -> bytes:
-        """Return a token's bytes of UTF-8; a character may span neighbouring tokens."""
+        """Return a token's UTF-8 bytes; a character may span neighbouring tokens."""
         if token in self._special or not 0 <= token < len(self._pieces):
             return b""
         piece = self._pieces[token]
@@ -98,7 +98,7 @@ class Speller:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """Map bytes to GPT-2's printable characters: those of Latin-1, and 256 onwards for the rest."""
+    """Return the byte of each character of GPT-2's alphabet: printable Latin-1, then 256 on."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in shown)
     return {chr(byte): byte for byte in shown} | {
@@ -112,7 +112,7 @@ def as_text(transcript: Transcript) -> str:
 
 
 def as_srt(transcript: Transcript) -> str:
-    """Format as SubRip: numbered cues, `00:00:01,200 --> 00:00:02,360`."""
+    """Return the transcript as SubRip: numbered cues, `00:00:01,200 --> 00:00:02,360`."""
     return "\n".join(
         f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text}\n"
         for number, cue in enumerate(_cues(transcript.words), 1)
@@ -120,7 +120,7 @@ def as_srt(transcript: Transcript) -> str:
 
 
 def as_vtt(transcript: Transcript) -> str:
-    """Format as WebVTT for browsers, with text escaped as in HTML."""
+    """Return the transcript as WebVTT for browsers, with text escaped as in HTML."""
     cues = (
         f"\n{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{html.escape(cue.text, False)}\n"
         for cue in _cues(transcript.words)
@@ -129,7 +129,7 @@ def as_vtt(transcript: Transcript) -> str:
 
 
 def as_json(transcript: Transcript) -> str:
-    """Format text, words, tokens and duration, with times in seconds."""
+    """Return text, words, tokens and duration as JSON, with times in seconds."""
     return json.dumps(plain(transcript), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Counts word errors of an artifact, or of eager PyTorch, on recordings with known words."""
+"""Word errors of an artifact, or of eager PyTorch, on recordings with known words."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.transcript import Speller
 from menagerie.tensor_files import read_tensors
 
-_FULL = 32768.0  # a sample of 16 bits is a fraction of this
-_OUTSIDE = re.compile(r"(?<![^\W_])[',.]|[',.](?![^\W_])")  # of a word
+_FULL = 32768.0  # the full scale of 16-bit samples
+_OUTSIDE = re.compile(r"(?<![^\W_])[',.]|[',.](?![^\W_])")  # punctuation outside a word
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Recordings at the model's rate, with the text of each."""
+    """Recordings at the model's rate, with their texts."""
 
     samples: np.ndarray  # (all samples,) int16, one recording after another
     lengths: np.ndarray  # (recordings,) int64
-    texts: tuple[str, ...]  # a transcript of each recording
+    texts: tuple[str, ...]  # transcripts of the recordings
 
     @property
     def words(self) -> int:
@@ -34,13 +34,13 @@ class HeldOut:
         return sum(len(words_of(text)) for text in self.texts)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Return the tensors in the form of `read_held_out`."""
+        """Return the tensors that `read_held_out` reads."""
         text = np.frombuffer("\n".join(self.texts).encode(), np.uint8)
         return {"samples": self.samples, "lengths": self.lengths, "text": text}
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text without case and punctuation, in which recognisers differ.
+    """Return a text's words without case and punctuation, in which recognisers differ.
 
     Apostrophes, commas and points within a word stay: `don't`, `1,000`.
     """
@@ -51,7 +51,7 @@ def words_of(text: str) -> list[str]:
 
 
 def read_held_out(path: Path) -> HeldOut:
-    """Read `samples`, `lengths` and lines of `text`; raise ArtifactError if they do not match."""
+    """Read `samples`, `lengths` and `text`, by lines; raise ArtifactError if they do not match."""
     tensors = read_tensors(path)
     if missing := {"samples", "lengths", "text"} - set(tensors):
         raise ArtifactError(str(path), f"lacks {min(missing)!r}")
@@ -70,7 +70,7 @@ def read_held_out(path: Path) -> HeldOut:
 def count_errors(
     recipe: Recipe, head: str, programs: Mapping[str, Program], held_out: HeldOut, place: str
 ) -> int:
-    """Count the words that a head misses, adds or gets wrong; raise the errors of `Recogniser`."""
+    """Count the words that a head misses, adds or gets wrong; raise what `Recogniser` raises."""
     recogniser = Recogniser(recipe, recipe.spoken[head], programs, place)
     speller = Speller(recipe.vocabulary)
     errors, first = 0, 0

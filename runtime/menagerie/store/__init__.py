@@ -1,4 +1,4 @@
-"""Opens what releases are read from: a folder, an S3 bucket, a web server, a Hub repository."""
+"""Readers of releases in a folder, an S3 bucket, a web server or a Hub repository."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _FORMS = "Give a folder, file:///folder, https://host/path, s3://bucket/prefix o
 def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseReader:
     """Open the store at `url` for reading; nothing is read yet.
 
-    It is a folder, `file:///folder`, `https://host/path`, `hf://ORG/NAME` (of one model on the
-    Hugging Face Hub) or `s3://bucket/prefix`; for the last the extra `s3` is needed, and botocore's
-    variables, such as AWS_ENDPOINT_URL_S3, configure the connection. `allow_unsigned` also accepts
+    `url` is a folder, `file:///folder`, `https://host/path`, `hf://ORG/NAME` (one model on the
+    Hugging Face Hub) or `s3://bucket/prefix`; the last needs the extra `s3`, and botocore's
+    variables, such as AWS_ENDPOINT_URL_S3, configure its connection. `allow_unsigned` also accepts
     unsigned releases; None: MENAGERIE_ALLOW_UNSIGNED decides. Raise UsageError if the address has
     another form, or the extra is missing.
     """
@@ -43,14 +43,14 @@ def opened(
     web: Callable[[str], T] | None,
     forms: str,
 ) -> T:
-    """Open an address by its form; UsageError lists the known forms if it has none of them."""
+    """Open an address by its form; raise UsageError with the known forms if it has none of them."""
     if not url:
         raise UsageError("store", "its address is empty", forms)
     try:
         if "://" not in url:
             return folder(Path(url).expanduser().absolute(), url)
         parts = urlsplit(url)
-    except (ValueError, RuntimeError) as error:  # a broken [address], a home of no user
+    except (ValueError, RuntimeError) as error:  # a malformed [address], or an unknown user's home
         raise UsageError("store", f"its address cannot be meant: {error}", forms) from None
     if parts.query or parts.fragment:
         raise UsageError(shown_address(url), "a store's address has no query or fragment", forms)

@@ -1,4 +1,4 @@
-"""The interface to read a store: files under keys, in a folder, a bucket or on a web server."""
+"""The interface for reading a store: files by key, in a folder, a bucket or on a web server."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pathlib import Path
 from menagerie.durable import disk_errors
 from menagerie.errors import InvalidKey, NotInStore, StoreUnreachable, TooLarge
 
-MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
-MOST_PAGES = 20_000  # in which they come; S3 has up to 1,000 on one, and an endless server none
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
-Advance = Callable[[int], None]  # bytes moved since the last call; negative when work was lost
-Parts = Iterator[tuple[int, bytes]]  # of a file, each with its place
-INCOMING = "incoming"  # a folder of the store for files on their way in; not a part of any key
+MOST_KEYS = 2_000_000  # below one prefix: a server that lists more never ends
+MOST_PAGES = 20_000  # of such a listing; S3 returns up to 1,000 keys per page
+Progress = Callable[[int, int], None]  # bytes done, total bytes
+Advance = Callable[[int], None]  # bytes moved since the last call; negative if data was lost
+Parts = Iterator[tuple[int, bytes]]  # of a file, each with its offset
+INCOMING = "incoming"  # a folder of the store for incoming files; not a part of any key
 CHUNK = 2**20
 
 
 def silent(done: int, total: int) -> None:
-    """Show no progress."""
+    """Ignore the progress."""
 
 
 class Meter:
-    """Adds up the bytes of several threads, and calls a progress callback, one call at a time."""
+    """A counter of several threads' bytes that makes one progress call at a time."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class Meter:
         progress(0, total)
 
     def advance(self, count: int) -> None:
-        """Count `count` more bytes as done."""
+        """Add `count` bytes to those done."""
         with self._lock:
             self._done += count
             self._progress(self._done, self._total)
@@ -48,24 +48,24 @@ class Meter:
 class StoredFile:
     """A file in a listing."""
 
-    key: str  # where it is stored
+    key: str  # where the file is stored
     bytes: int  # its size
-    # When it was written, in seconds since 1970 by the clock of the store's machine
+    # When it was written, in seconds since 1970 by the clock of the store's machine.
     modified: float
 
 
 class ObjectReader(ABC):
-    """Files under keys: parts of `[A-Za-z0-9._-]`, joined by `/`, never starting with a dot.
+    """Files by keys: parts of `[A-Za-z0-9._-]`, joined by `/`, never starting with a dot.
 
-    Every method raises StoreError or one of its kinds when it fails. `url` is the store's address
-    as a person wrote it, without secrets.
+    Every method raises StoreError or a subclass if it fails. `url` is the store's address as a
+    person wrote it, without secrets.
     """
 
     url: str
 
     @property
     def place(self) -> str:
-        """The address, with the server where the address alone does not name it."""
+        """The address, with the server if the address alone does not identify it."""
         return self.url
 
     def require(self) -> None:
@@ -73,21 +73,21 @@ class ObjectReader(ABC):
 
     @property
     def pauses(self) -> Sequence[float]:
-        """Seconds to wait before each further try to go on with a file."""
+        """Seconds to wait before each further attempt to continue with a file."""
         return ()
 
     @abstractmethod
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
-        """Yield the bytes under `key`, a few at a time, from `start` to before `end`.
+        """Yield the bytes under `key` with their offsets, in chunks, from `start` up to `end`.
 
-        A store that cannot begin at `start` begins at 0, and may go beyond `end`. Raise NotInStore
-        if there is nothing under `key`.
+        A store that cannot begin at `start` begins at 0, and may continue beyond `end`. Raise
+        NotInStore if nothing is stored under `key`.
         """
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
         """Append to `destination` the bytes that it lacks of the `size` bytes under `key`.
 
-        Ask for the rest when the connection breaks. Raise NotInStore if there is nothing.
+        Request the rest if the connection breaks. Raise NotInStore if nothing is stored there.
         """
         with disk_errors(destination.parent, size):
             for pause in (*self.pauses, None):
@@ -105,7 +105,7 @@ class ObjectReader(ABC):
             if (held := file.tell()) >= size:
                 return
             for place, part in self.parts(key, held, size):
-                if place < held:  # all of it came
+                if place < held:  # the store sent the file from the start
                     file.truncate(place)
                     advance(place - held)
                     held = place
@@ -117,7 +117,7 @@ class ObjectReader(ABC):
                     return
 
     def read_small(self, key: str, limit: int) -> bytes:
-        """Read the bytes under `key`; NotInStore if there are none, TooLarge beyond `limit`."""
+        """Read the bytes under `key`; raise NotInStore if absent, TooLarge beyond `limit`."""
         content = b""
         for _, part in self.parts(key):
             content += part
@@ -127,18 +127,18 @@ class ObjectReader(ABC):
         return content
 
     def read_if_there(self, key: str, limit: int) -> bytes | None:
-        """Return the bytes under `key`; None if there is nothing, or more than `limit` bytes."""
+        """Return the bytes under `key`; None if they are absent or more than `limit`."""
         try:
             return self.read_small(key, limit)
         except (NotInStore, TooLarge):
             return None
 
     def list_files(self, prefix: str) -> list[StoredFile] | None:  # noqa: ARG002
-        """Return files whose keys start with `prefix`, sorted by key; None if nothing is listed."""
+        """Return files whose keys start with `prefix`, by key; None if the store has no listing."""
         return None
 
     def list_keys(self, prefix: str) -> list[str] | None:
-        """Return the keys that start with `prefix`, sorted; None where none can be listed."""
+        """Return the keys that start with `prefix`, sorted; None if the store cannot list them."""
         files = self.list_files(prefix)
         return None if files is None else [file.key for file in files]
 
@@ -151,13 +151,13 @@ class FolderReader(ObjectReader):
         self._root = root
 
     def require(self) -> None:
-        """Raise NotInStore if there is no folder."""
+        """Raise NotInStore if the folder does not exist."""
         if not self._root.is_dir():
             advice = "Check the address; `zoo convert` makes a store where there is none"
             raise NotInStore(self.url, "there is no such folder", advice)
 
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:  # noqa: ARG002 - it may give more
-        """Read on from `start`."""
+        """Read from `start` to the end."""
         with disk_errors(self.url):
             try:
                 file = self._path(key).open("rb")
@@ -170,7 +170,7 @@ class FolderReader(ObjectReader):
                     yield file.tell() - len(part), part
 
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """Return files whose keys start with `prefix`, sorted by key; None if nothing is listed."""
+        """Return the files whose keys start with `prefix`, sorted by key."""
         folder = prefix.rpartition("/")[0]
         top = self._path(folder) if folder else self._root
         found = []
@@ -180,7 +180,7 @@ class FolderReader(ObjectReader):
                 for name in names:
                     key = name if place == "." else f"{place}/{name}"
                     if key.startswith(prefix) and not key.startswith(f"{INCOMING}/"):
-                        with suppress(FileNotFoundError):  # it went during the walk
+                        with suppress(FileNotFoundError):  # removed during the walk
                             status = (self._root / key).stat()
                             found.append(StoredFile(key, status.st_size, status.st_mtime))
         return sorted(found, key=lambda file: file.key)
@@ -193,6 +193,6 @@ class FolderReader(ObjectReader):
 
 
 def _unless_absent(error: OSError) -> None:
-    """Ignore folders that never existed or vanished during the walk."""
+    """Raise the error, unless a folder never existed or vanished during the walk."""
     if not isinstance(error, FileNotFoundError):
         raise error

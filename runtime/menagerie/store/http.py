@@ -1,4 +1,4 @@
-"""Reads a store on a web server, which lists nothing: releases are found by their ledgers."""
+"""Reader of a store on a web server, which lists nothing: ledgers name the releases."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from urllib.request import (
 from menagerie.errors import NotInStore, StoreError, StoreUnreachable, UsageError
 from menagerie.store.base import CHUNK, ObjectReader, Parts
 
-_SECONDS = 30.0  # without a byte
+_SECONDS = 30.0  # without receiving a byte
 _LOGIN = "put user:password@ before its host"
 _MOST_HOPS = 10
-_IN_PATHS = "/%:@!$&'()*+,;=~"  # what stands for itself there (RFC 3986)
+_IN_PATHS = "/%:@!$&'()*+,;=~"  # characters that stay unquoted in paths (RFC 3986)
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -40,7 +40,7 @@ def read_address(address: str, limit: int) -> bytes:
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Follows redirects to http and https only, never from https to http; quotes no server text."""
+    """Follower of redirects to http and https, never from https to http; quotes no server text."""
 
     def http_error_default(self, req: Any, fp: Any, code: int, _: str, headers: Any) -> Any:
         phrase = {status.value: status.phrase for status in HTTPStatus}.get(code, "not of HTTP")
@@ -63,7 +63,7 @@ class _Redirects(HTTPRedirectHandler):
 
 @cache
 def _opener() -> OpenerDirector:
-    """Return an opener for HTTP alone: by default urllib opens files and FTP as well."""
+    """Return an opener for HTTP only: by default urllib opens files and FTP as well."""
     made = OpenerDirector()
     for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, _Redirects, HTTPErrorProcessor):
         made.add_handler(handler())
@@ -73,8 +73,8 @@ def _opener() -> OpenerDirector:
 class HttpReader(ObjectReader):
     """A store on a web server; keys are paths below `url`, an http or https address.
 
-    Certificates are checked. A user's name and password in the address are sent but never shown;
-    an `authorization` header goes to this server alone. `login` tells people in messages how to
+    Certificates are verified. A user's name and password in the address are sent but never shown;
+    an `authorization` header goes to this server only. Messages use `login` to tell people how to
     gain access.
     """
 
@@ -90,7 +90,7 @@ class HttpReader(ObjectReader):
     pauses = (0.5, 2.0)
 
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
-        """Ask for the range where an end is given, else for all."""
+        """Request the range if an end is given, otherwise the whole file."""
         with self._answer(key, "" if end is None else f"bytes={start}-{end - 1}") as answer:
             place = start if answer.status == HTTPStatus.PARTIAL_CONTENT else 0
             try:
@@ -105,15 +105,15 @@ class HttpReader(ObjectReader):
     def _answer(self, key: str, wanted: str) -> HTTPResponse:
         address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key, _IN_PATHS)}"))
         headers = {"User-Agent": "menagerie", **({"Range": wanted} if wanted else {})}
-        request = Request(address, headers=headers)  # noqa: S310 - only http and https get here
-        if self._credentials:  # for this server alone, not for one that it sends us to
+        request = Request(address, headers=headers)  # noqa: S310 - only http and https reach it
+        if self._credentials:  # for this server only, not for a redirect's target
             request.add_unredirected_header("Authorization", self._credentials)
         try:
             answer: HTTPResponse = _opener().open(request, timeout=_SECONDS)
         except HTTPError as error:
             error.close()
             raise self._refused(key, error) from None
-        except ValueError:  # of what the server sends to
+        except ValueError:  # a redirect to a malformed address
             fact = "redirects to a malformed address"
             raise StoreError(self._place(key), fact, "Tell its owner") from None
         except (OSError, HTTPException) as error:
@@ -123,7 +123,7 @@ class HttpReader(ObjectReader):
     def _refused(self, key: str, error: HTTPError) -> StoreError:
         if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
             return NotInStore(self._place(key), "there is no such file", "Check the address")
-        if error.code == HTTPStatus.FORBIDDEN:  # what buckets that may not be listed say of both
+        if error.code == HTTPStatus.FORBIDDEN:  # for both, from buckets that may not be listed
             fact = "there is no such file, or it is not shown (403)"
             return NotInStore(self._place(key), fact, "Check the address")
         if error.code == HTTPStatus.UNAUTHORIZED:

@@ -1,4 +1,4 @@
-"""Reads releases on the Hugging Face Hub: one repository a model, one folder a platform.
+"""Reader of releases on the Hugging Face Hub: one repository per model, one folder per platform.
 
 Such a folder is the bundle, file by file, so that the Hub shows the files and its own tools
 download them. The reader uses https://huggingface.co/docs/hub/api and `resolve` addresses.
@@ -23,13 +23,13 @@ from menagerie.typed_json import Malformed, load
 
 _MOST_LIST_BYTES = 2**24
 ENDPOINT = "https://huggingface.co"
-# Names as https://huggingface.co/docs/huggingface_hub has them: no `--`, no `..` and no dot first.
+# Names as huggingface.co/docs/huggingface_hub defines them: no `--`, no `..`, no leading dot.
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[-.](?![-.]))*"
 _ADDRESS = re.compile(rf"hf://({_PART}/{_PART})(?:@([A-Za-z0-9._/-]+))?")
 
 
 def endpoint(asked: str = "") -> str:
-    """Return the Hub's address: the one asked for, that of `$HF_ENDPOINT`, or the public one.
+    """Return the Hub's address: `asked`, else `$HF_ENDPOINT`, else the public one.
 
     Raise UsageError if it is not an https or http address, or has a password, which would be shown.
     """
@@ -53,7 +53,7 @@ def _authorization() -> str:
 
 
 def repository(address: str) -> tuple[str, str]:
-    """Split `hf://ORG/NAME[@REVISION]`, by default at `main`; UsageError for other addresses."""
+    """Split `hf://ORG/NAME[@REVISION]`, by default at `main`; raise UsageError for other forms."""
     found = _ADDRESS.fullmatch(address)
     if found is None or ".." in (found[2] or ""):
         fact = "is not a repository of the Hub"
@@ -62,10 +62,10 @@ def repository(address: str) -> tuple[str, str]:
 
 
 class HubReleases(ReleaseReader):
-    """The releases of a model in a repository, one a platform, `hf://ORG/NAME[@REVISION]`.
+    """The releases of a model in a repository, one per platform, `hf://ORG/NAME[@REVISION]`.
 
-    They are copies: only the publisher's own store tells whether one was retracted since.
-    `$HF_ENDPOINT` names another server, and `$HF_TOKEN` opens private repositories.
+    They are copies: only the publisher's own store shows whether one was retracted since.
+    `$HF_ENDPOINT` names another server, and `$HF_TOKEN` grants access to private repositories.
     """
 
     def __init__(self, address: str, *, allow_unsigned: bool | None = None) -> None:
@@ -102,7 +102,7 @@ class HubReleases(ReleaseReader):
 
 
 class _Files(ObjectReader):
-    """A repository's files by path and, once a release was found, as the blobs of a store."""
+    """A repository's files by path and, once a release is found, as the blobs of a store."""
 
     def __init__(self, address: str) -> None:
         name, revision = repository(address)
@@ -127,7 +127,7 @@ class _Files(ObjectReader):
         return []
 
     def show(self, folder: str, names: dict[str, str]) -> None:
-        """Show the files of a folder as blobs under their sha256."""
+        """Make the files of a folder available as blobs under their sha256."""
         self._paths = {blob_key(sha256): f"{folder}/{name}" for sha256, name in names.items()}
 
     pauses = HttpReader.pauses

@@ -1,6 +1,6 @@
-"""Reads a model's signed ledger, which names its latest release; refuses older ones than seen.
+"""A model's signed ledger, which names its latest release; one older than seen is rejected.
 
-With the extra `tuf` the ledger is known to be fresh as well.
+With the extra `tuf` the ledger is also known to be fresh.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from menagerie.trust.roots import trusted_roots
 
 
 def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger | None:
-    """Return the ledger of a model for a platform, if there is one; Untrusted if it is not signed.
+    """Return a model's ledger for a platform, if there is one; raise Untrusted if it is unsigned.
 
-    With the extra `tuf` installed, the store's metadata is checked too: then a mirror can neither
+    With the extra `tuf` installed, the store's metadata is checked too: a mirror can then neither
     show an old state for longer than the metadata allows nor mix states. Without it, the only
     check is that the ledger is not older than one that this machine has seen.
     """
@@ -50,9 +50,9 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
 
 
 def _require_later(objects: ObjectReader, key: str, ledger: Ledger | None, place: str) -> None:
-    """Remember a ledger; raise Untrusted if it contradicts an earlier one, or is gone now.
+    """Remember a ledger; raise Untrusted if it contradicts an earlier one or has disappeared.
 
-    A ledger only grows, and its entries stay. Withholding one would hide retractions.
+    A ledger only grows, and its entries never change. Withholding one would hide retractions.
     """
     name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
     path = home() / "seen" / f"{name}.json"

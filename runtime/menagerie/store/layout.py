@@ -5,24 +5,24 @@
     blobs/<aa>/<sha256>                         a file; <aa> are the first two digits of its sha256
     releases/<model>/<target>/<build key>.json  a bundle's manifest.json, byte for byte
     releases/<model>/<target>/<build key>.confirmed.json   the same build's, once an emulated one
-                                                was validated on a device; it goes before the other
-    verdicts/<model>/<target>/<build key>.json  how its last verification ended
-    candidates/<model>/<target>/<build key>.json  the same, proposed by its converter
+                                                was validated on a device; it takes precedence
+    verdicts/<model>/<target>/<build key>.json  the result of its last verification
+    candidates/<model>/<target>/<build key>.json  a candidate's manifest.json, by its converter
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
     signatures/<model>/<target>/<build key>.sig   its model.sig; `.confirmed` as above
-    provenance/<model>/<target>/<build key>.json  where a release comes from; signed
-    ledgers/<model>/<platform>.json             which were promoted, in order; signed; a platform
+    provenance/<model>/<target>/<build key>.json  the origin of a release; signed
+    ledgers/<model>/<platform>.json             promoted releases, in order; signed; a platform
                                                 begins with its target: cpu-linux-x86_64
-    catalogue/                                  a site of what was promoted; links the blobs
+    catalogue/                                  a site about promoted releases; it links the blobs
     metadata/                                   of The Update Framework, over the ledgers
-    publishing/<uuid>.json                      blobs that a publisher counts on just now
-    sweeping/<uuid>.json                        blobs that a sweep is removing just now
-    sweeping/clock-<uuid>                       what a sweep reads the store's clock from
-    leases/<build key>.json                     who converts this just now
+    publishing/<uuid>.json                      blobs that a publisher currently relies on
+    sweeping/<uuid>.json                        blobs that a sweep is currently removing
+    sweeping/clock-<uuid>                       a file by which a sweep reads the store's clock
+    leases/<build key>.json                     the current converter of this build
     submissions/<sha256>.json                   a manifest folder's files, by path, size and sha256
-    pages/<sha256>.html                         a report of a run that made no release, for a while
-    archives/<sha256>.zip                       a release as one file, for a while, under the sha256
-                                                of its document
+    pages/<sha256>.html                         a report of a run without a release; temporary
+    archives/<sha256>.zip                       a release as one file, under the sha256
+                                                of its document; temporary
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ METADATA = "metadata/"
 PUBLISHING = "publishing/"
 SWEEPING = "sweeping/"
 _BUILD = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})")
-_CONFIRMED = {"releases/", "signatures/"}  # of what a device may validate afterwards
+_CONFIRMED = {"releases/", "signatures/"}  # the kinds of files that a device may validate later
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NOTE = re.compile(r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one kind of file: call it with names, such as a build's, for the file's key."""
+    """The keys of one kind of file; call it with names, such as a build's, to get a key."""
 
-    folder: str  # what they begin with, a slash at its end
-    ending: str = ".json"  # what they end with
+    folder: str  # the keys' prefix, with a slash at its end
+    ending: str = ".json"  # the keys' suffix
 
     def __call__(self, *names: str, confirmed: bool = False) -> str:
-        """Return the key of the file with these names; `confirmed`: the later one of a device."""
+        """Return the key of the file with these names; `confirmed`: the one a device confirmed."""
         return f"{self.folder}{'/'.join(names)}{'.confirmed' if confirmed else ''}{self.ending}"
 
     def under(self, model: str | None = None) -> str:
-        """Return the common prefix of the keys of all such files, or of one model's."""
+        """Return the common prefix of all these keys, or of one model's."""
         return self.folder if model is None else f"{self.folder}{model}/"
 
     def build(self, key: str) -> Build | None:
-        """Return the model, target and build key of a key; None for a foreign file."""
+        """Return the model, target and build key in a key; None for a foreign file."""
         late = ".confirmed" if self.folder in _CONFIRMED else ""
         found = _BUILD.fullmatch(self._names(key).removesuffix(late))
         return None if found is None else (found[1], found[2], found[3])
 
     def digest(self, key: str) -> str | None:
-        """Return the digest in a key, its only name; None for a foreign file."""
+        """Return the digest that is a key's only name; None for a foreign file."""
         names = self._names(key)
         return names if _DIGEST.fullmatch(names) else None
 
@@ -92,15 +92,15 @@ def blob_key(sha256: str) -> str:
 
 
 def is_blob_key(key: str) -> bool:
-    """Return whether a key is that of a file by its digest, and not of a foreign file."""
+    """Return whether a key is a blob's, not a foreign file's."""
     return _DIGEST.fullmatch(key[-64:]) is not None and key == blob_key(key[-64:])
 
 
 def is_note_key(key: str) -> bool:
-    """Return whether a key is a temporary note of a publisher, a sweep or a lease."""
+    """Return whether a key belongs to a temporary note of a publisher, a sweep or a lease."""
     return _NOTE.fullmatch(key) is not None or lease_key.digest(key) is not None
 
 
 def is_linked_key(key: str) -> bool:
-    """Return whether a key is that of a linked page or archive, which is removed with age."""
+    """Return whether a key belongs to a linked page or archive, which is removed by age."""
     return any(kind.digest(key) is not None for kind in (page_key, archive_key))

@@ -1,7 +1,7 @@
-"""Downloads a release: resumes it, checks it before it appears, and caches files by content.
+"""Download of a release: resumable, verified before it appears, with a cache of files by content.
 
-Cached files are copied, without writing their bytes again where the file system can share them.
-So a change to a bundle changes no other one.
+Cached files are copied, without rewriting their bytes if the file system can share them, so
+changing one bundle changes no other.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from menagerie.paths import home
 from menagerie.store.base import Advance, Meter, ObjectReader
 from menagerie.store.layout import blob_key
 
-_AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
+_AT_A_TIME = 4  # files: one connection rarely uses the whole bandwidth
 CACHE_GB = "MENAGERIE_CACHE_GB"
 _DEFAULT_GB = 10.0
-_LEAST = 64 * 2**10  # bytes: of a smaller file the question costs as much as the answer
+_LEAST = 64 * 2**10  # bytes: for a smaller file the request costs as much as the content
 _PUBLISHED = "the ones that were published"
-_CLONE = 0x40049409  # FICLONE of linux/fs.h
+_CLONE = 0x40049409  # FICLONE in linux/fs.h
 
 
 def pull_bundle(
@@ -57,8 +57,8 @@ def pull_bundle(
 
     Only the files whose paths are in `wanted` are downloaded.
 
-    A hidden folder beside it, named after the build, collects the files; a later call finds them
-    there. Files in `cache` are not downloaded; downloaded ones are added to it.
+    A hidden folder next to it, named after the build, collects the files, so that a later call
+    resumes there. Files in `cache` are not downloaded; downloaded ones are added to it.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     size = sum(entry.bytes for entry in wanted.values())
@@ -85,7 +85,7 @@ def pull_bundle(
 
 
 class _Stopped(Exception):
-    """Raised to end a download because another file's failed or was interrupted."""
+    """Raised to stop a download because another one failed or was interrupted."""
 
 
 def _fetch_all(
@@ -95,7 +95,7 @@ def _fetch_all(
     meter: Meter,
     cache: BlobCache | None,
 ) -> None:
-    """Fetch files in parallel; one failure ends all of them, and received bytes stay."""
+    """Fetch files in parallel; one failure stops all downloads, and received bytes are kept."""
     stopped = threading.Event()
 
     def advance(count: int) -> None:
@@ -125,7 +125,7 @@ def _fetch_all(
 def fetch_blob(
     objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance, wanted: str = _PUBLISHED
 ) -> bool:
-    """Complete and check a file, fetch a wrong one again; return whether the store gave bytes."""
+    """Complete and verify a file, refetching a wrong one; return whether bytes were fetched."""
     resumed = path.stat().st_size if path.exists() else 0
     advance(resumed)
     objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
@@ -143,7 +143,7 @@ def fetch_blob(
 
 
 def _is_there(folder: Path, document: bytes, wanted: Iterable[str]) -> bool:
-    """Return whether `folder` is exactly this release, undamaged, and owned by this user."""
+    """Return whether `folder` is exactly this release, undamaged and owned by this user."""
     try:
         if folder.is_dir() and folder.stat().st_uid != os.geteuid():
             return False
@@ -161,11 +161,11 @@ def _complete(folder: Path, beside: Mapping[str, bytes]) -> None:
 
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
-    """Remove files of an earlier pull of another document of the same build."""
+    """Remove files of an earlier pull of the same build with another document."""
     for parent, folders, names in os.walk(partial):
         for path in (Path(parent) / name for name in [*folders, *names]):
             entry, status = manifest.listed.get(path.relative_to(partial).as_posix()), path.lstat()
-            # What has another name elsewhere too, or is longer than it may be, was not gathered.
+            # A file with a hard link, or one larger than it may be, was not downloaded by a pull.
             sound = entry and status.st_nlink == 1 and status.st_size <= entry.bytes
             if path.is_symlink() or not (sound or path.is_dir()):
                 path.unlink()
@@ -175,11 +175,11 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
 def appearing(folder: Path, partial: Path) -> Iterator[Path]:
     """Yield a private folder for the files; it becomes `folder` if the block succeeds.
 
-    Files that an interrupted call left in `partial`, beside it, are used again. Raise StoreError
+    Files that an interrupted call left in the neighbouring `partial` are reused. Raise StoreError
     if another process uses it, or another user has put something there.
     """
     with _private_folder(partial) as descriptor:
-        through = Path(f"/proc/self/fd/{descriptor}")  # a path that cannot be turned elsewhere
+        through = Path(f"/proc/self/fd/{descriptor}")  # a path that nobody can redirect
         yield through if through.exists() else partial
         mask = os.umask(0o077)
         os.umask(mask)
@@ -194,12 +194,12 @@ def appearing(folder: Path, partial: Path) -> Iterator[Path]:
 def _private_folder(partial: Path) -> Iterator[int]:
     """Open the folder that collects files; only this user may read or write it.
 
-    Users who may write beside it could put a link or a folder of their own there, before the pull
-    or during it. A link is removed; a file of another user is refused, and so is a second pull
+    Users who may write next to it could put a link or a folder of their own there, before or
+    during the pull. A link is removed; another user's file is refused, and so is a second pull
     into the same place.
     """
     if partial.is_symlink():
-        partial.unlink()  # what it leads to is not ours to write
+        partial.unlink()  # its target is not ours to write
     partial.mkdir(mode=0o700, exist_ok=True)
     try:
         descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -226,10 +226,10 @@ def _foreign(place: Path, fact: str) -> StoreError:
 
 
 class BlobCache:
-    """A cache of files under their sha256, of limited size; the least recently used go first.
+    """A size-limited cache of files by sha256; the least recently used are removed first.
 
-    A cache that cannot be read or written counts as empty, so that no pull fails by it. Its files
-    are not trusted: a pull checks their sha256 like that of downloaded ones.
+    A cache that cannot be read or written counts as empty, so that it never fails a pull. Its files
+    are not trusted: a pull checks their sha256 like that of downloaded files.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -238,7 +238,7 @@ class BlobCache:
 
     @classmethod
     def of_this_user(cls) -> BlobCache:
-        """Return the cache of this user, of $MENAGERIE_CACHE_GB gigabytes (10 if unset)."""
+        """Return this user's cache of $MENAGERIE_CACHE_GB gigabytes (10 if unset)."""
         try:
             most = float(os.environ.get(CACHE_GB, _DEFAULT_GB))
         except ValueError:
@@ -258,7 +258,7 @@ class BlobCache:
                 path.unlink(missing_ok=True)
 
     def take(self, entry: FileEntry, path: Path) -> None:
-        """Keep a checked file, in place of the least recently used ones."""
+        """Add a verified file, replacing the least recently used ones."""
         kept = self._place(entry)
         if not _LEAST <= entry.bytes <= self._most:
             return
@@ -287,7 +287,7 @@ class BlobCache:
 
 
 def _touch(path: Path) -> None:
-    """Set a file's time of use to now; the clock of the file system is coarser."""
+    """Set a file's time of use to now; the file system's clock is coarser."""
     now = time.time_ns()
     os.utime(path, ns=(now, now))
 

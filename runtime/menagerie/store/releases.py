@@ -1,4 +1,4 @@
-"""Published releases, found and pulled: written once, over any ObjectReader."""
+"""Published releases, found and pulled through any ObjectReader."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64
-# The most bytes of each; 2**20 are for some thousand files.
+# The most bytes of each; 2**20 suffice for some thousand files.
 SIGNATURES = {SIGNATURE: MAX_SIGNATURE_BYTES, MODEL_SIGNATURE: 2**20}
-_SLACK = timedelta(days=1)  # clocks differ
+_SLACK = timedelta(days=1)  # for differing clocks
 
 
 @dataclass(frozen=True)
@@ -60,27 +60,27 @@ class Release:
     """A published bundle."""
 
     manifest: BundleManifest
-    document: bytes  # the manifest, byte for byte as it was sealed
-    confirmed: bool = field(default=False, compare=False)  # by a device, after its emulation
+    document: bytes  # the manifest, byte for byte as sealed
+    confirmed: bool = field(default=False, compare=False)  # by a device, after an emulated proof
 
     @property
     def model(self) -> str:
-        """Name in the manifest."""
+        """The model's name, from the manifest."""
         return self.manifest.model
 
     @property
     def target(self) -> str:
-        """Name of the target."""
+        """The target's name."""
         return self.manifest.target
 
     @property
     def platform(self) -> str:
-        """What it runs on, e.g. `cpu-linux-x86_64`."""
+        """The platform that it runs on, e.g. `cpu-linux-x86_64`."""
         return self.manifest.platform
 
     @property
     def build_key(self) -> str:
-        """Identity of what it was made from, 64 hexadecimal digits."""
+        """The identity of its sources, 64 hexadecimal digits."""
         return self.manifest.build_key
 
     @property
@@ -90,16 +90,16 @@ class Release:
 
     @property
     def digest(self) -> str:
-        """sha256 of the manifest's document, hexadecimal: which names all the files' too."""
+        """The hexadecimal sha256 of the manifest's document, which has the digests of all files."""
         return hashlib.sha256(self.document).hexdigest()
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The bytes of all its files."""
         return self.manifest.size
 
     def pulled_to(self, place: Path) -> tuple[str, dict[str, str | int | None]]:
-        """Describe a finished pull, in a line for people and as facts for programs."""
+        """Describe a finished pull: a line for people, and fields for programs."""
         seed = self.manifest.random_weights
         weights = "" if seed is None else f", random weights (seed {seed})"
         facts: dict[str, str | int | None] = {
@@ -115,7 +115,7 @@ class Release:
 
 
 class ReleaseReader:
-    """The releases of a store, to be read; see `menagerie.store.open_releases`, which makes one."""
+    """The readable releases of a store; `menagerie.store.open_releases` creates one."""
 
     def __init__(self, objects: ObjectReader, *, allow_unsigned: bool | None = None) -> None:
         self._reader = objects
@@ -127,7 +127,7 @@ class ReleaseReader:
         return self._reader.url
 
     def releases(self, model: str | None = None, target: str | None = None) -> list[Release]:
-        """Return all releases, or those of a model or a target, by model, target and time."""
+        """Return all releases, or those of a model or target, by model, target and time."""
         found = [
             release
             for names in self._listed(model)
@@ -138,20 +138,20 @@ class ReleaseReader:
     def find(
         self, model: str, target: str, build_key: str | None = None, *, platform: str | None = None
     ) -> Release:
-        """Return the release of this build; without `build_key`, the latest one for a platform.
+        """Return the release of this build, or without `build_key` the latest one for a platform.
 
-        `build_key` is of a certain release, whatever its platform, or the beginning of its alone;
-        `platform` is this machine's own where it is left out, else one that is emulated here. Which
-        one is the latest says the signed ledger; where unsigned ones are allowed and there is none,
-        the releases themselves, if they can be listed.
+        `build_key` is that of a release for any platform, or a unique prefix of it. `platform`
+        defaults to this machine's own, else to one that is emulated here. The signed ledger names
+        the latest release; if unsigned ones are allowed and there is no ledger, the releases
+        themselves do, if they can be listed.
 
         Raises:
             NotInStore: there is no such release.
-            Untrusted: there is, but no trusted key has signed it.
+            Untrusted: no trusted key has signed the release.
             Retracted: its publisher says that it must no longer be used.
             ArtifactError: its document is damaged.
-            TooLarge: there is something else in its place.
-            UsageError: several build keys begin so.
+            TooLarge: its document is larger than one may be.
+            UsageError: several build keys have this prefix.
         """
         if build_key is not None:
             release = self._read(model, target, self._whole_key(model, target, build_key, platform))
@@ -166,8 +166,8 @@ class ReleaseReader:
     def ledger(self, model: str, platform: str) -> Ledger | None:
         """Return the signed history of a model's releases for a platform, if there is one.
 
-        Raise Untrusted if no trusted key has signed it, or it is older than one seen here before,
-        and ArtifactError if it is damaged.
+        Raise Untrusted if no trusted key has signed it or it is older than one seen here before,
+        ArtifactError if it is damaged.
         """
         return trusted_ledger(self._reader, model, platform)
 
@@ -180,26 +180,26 @@ class ReleaseReader:
         cache: BlobCache | None = None,
         goldens: bool = True,
     ) -> Path:
-        """Download a release into `folder`, which then is a whole bundle, or as it was.
+        """Download a release into `folder`, which then is a complete bundle, or unchanged.
 
-        Without `goldens`, it lacks the files that a proof alone reads.
+        Without `goldens`, it lacks the files that only a proof reads.
 
-        It is absent or empty before, but not the current folder; or it has the same release. An
-        interrupted pull into it goes on where it stopped. Every file's sha256 is checked before the
-        folder appears under its name. `progress` is called with bytes done and bytes in all;
+        `folder` must be absent or empty, and not the current folder, or hold the same release. An
+        interrupted pull is resumed. Every file's sha256 is verified before the folder
+        appears under its name. `progress` is called with the bytes done and the total;
         `cache` has files that earlier pulls have downloaded.
 
         Raises:
             Untrusted: no trusted key has signed the release; nothing was downloaded.
-            UsageError: `folder` holds something else, or is the current one.
+            UsageError: `folder` holds something else, or is the current folder.
             HashMismatch: the store's bytes are not the published ones.
-            StoreFull: no space for the files.
-            StoreError: the store did not give them.
+            StoreFull: there is no space for the files.
+            StoreError: the store did not deliver the files.
         """
         beside = self.signatures(release)
         if not self._unsigned_too:
             check_signature(release.document, beside.get(SIGNATURE), self._place(release))
-        kept = None if isinstance(self._reader, FolderReader) else cache  # a copy is of no use
+        kept = None if isinstance(self._reader, FolderReader) else cache  # a second copy is useless
         made = release.manifest
         wanted = {n: e for n, e in made.listed.items() if goldens or n not in made.of_proofs}
         return pull_bundle(
@@ -208,7 +208,7 @@ class ReleaseReader:
         )  # fmt: skip
 
     def signatures(self, release: Release) -> dict[str, bytes]:
-        """Return unchecked signatures, ours and other tools', by their names in the folder."""
+        """Return unverified signatures, ours and other tools', by their names in the folder."""
         found = {
             name: self._reader.read_if_there(self._beside(release, name), most)
             for name, most in SIGNATURES.items()
@@ -216,12 +216,12 @@ class ReleaseReader:
         return {name: content for name, content in found.items() if content is not None}
 
     def _beside(self, release: Release, name: str) -> str:
-        """Return the key of a signature that goes into a bundle under this name."""
+        """Return the key of a signature that is put into a bundle under this name."""
         kind = signature_key if name == SIGNATURE else model_signature_key
         return kind(*release.names, confirmed=release.confirmed)
 
     def read_file(self, entry: FileEntry, most: int = MAX_MANIFEST_BYTES) -> bytes:
-        """Read a file of a release; TooLarge beyond `most` bytes, HashMismatch if changed."""
+        """Read a release's file; raise TooLarge beyond `most` bytes, HashMismatch if it changed."""
         key = blob_key(entry.sha256)
         content = self._reader.read_small(key, min(entry.bytes, most))
         if hashlib.sha256(content).hexdigest() != entry.sha256:
@@ -230,7 +230,7 @@ class ReleaseReader:
         return content
 
     def _whole_key(self, model: str, target: str, beginning: str, platform: str | None) -> str:
-        """Return the only build key that begins so; where there is none, what was given."""
+        """Return the only build key with this prefix, or the prefix itself if there is none."""
         if len(beginning) == _KEY_DIGITS:
             return beginning
         known = {build for _, t, build in self._listed(model) if t == target}
@@ -245,12 +245,12 @@ class ReleaseReader:
         return found[0] if found else beginning
 
     def _latest(self, model: str, target: str, platform: str) -> Release | None:
-        """Return the ledger's latest release, or the best where unsigned ones are allowed."""
+        """Return the ledger's latest release, or the best if unsigned ones are allowed."""
         ledger, unsigned_too = self._believed(model, platform), self._unsigned_too
         if ledger is not None and ledger.target == target:
             if (entry := ledger.latest) is None:
                 return None
-            for read in (self._read, self._document):  # confirmed since, or not
+            for read in (self._read, self._document):  # confirmed since then, or not
                 with suppress(NotInStore):
                     found = read(model, target, entry.build_key)
                     if found.digest == entry.document:
@@ -260,12 +260,12 @@ class ReleaseReader:
                 raise Untrusted(f"{self.url}/{model}", fact, "Tell its owner")
         listed = (each for each in self.releases(model, target) if each.platform == platform)
         release = max(listed, key=_rank, default=None)
-        if release is not None and not unsigned_too:  # there is one, not promoted
+        if release is not None and not unsigned_too:  # there is one, but not promoted
             self._require_current(release)
         return release
 
     def _require_current(self, release: Release) -> None:
-        """Raise unless a trusted ledger names the release, and does not retract it."""
+        """Raise an error unless a trusted ledger names the release and does not retract it."""
         ledger = self._believed(release.model, release.platform)
         entry = None if ledger is None else ledger.retraction(release.build_key)
         if entry is not None:
@@ -280,7 +280,7 @@ class ReleaseReader:
         return allows_unsigned(self._allow_unsigned)
 
     def _believed(self, model: str, platform: str) -> Ledger | None:
-        """Return a trusted ledger; None for an untrusted one if unsigned releases are allowed."""
+        """Return a trusted ledger; None if it is untrusted and unsigned releases are allowed."""
         try:
             return self.ledger(model, platform)
         except ArtifactError:
@@ -306,7 +306,7 @@ class ReleaseReader:
             return None
 
     def _read(self, *build: str) -> Release:
-        """Return the release as published, or as it was confirmed on a device since."""
+        """Return the release as published, or as a device has confirmed it since."""
         release = self._document(*build)
         if release.manifest.state is not ReleaseState.EMULATED:
             return release
@@ -347,8 +347,8 @@ class ReleaseReader:
         return kind(self.url, f"no release of {model} for {target}", self._advice(model))
 
     def _left(self, model: str, target: str, platform: str) -> list[str] | None:
-        """Return the usable builds where a ledger has no latest one; else None."""
-        with suppress(ArtifactError):  # an untrusted ledger says nothing
+        """Return the usable builds if a ledger has no latest one; otherwise None."""
+        with suppress(ArtifactError):  # an untrusted ledger proves nothing
             ledger = self.ledger(model, platform)
             if ledger is not None and ledger.target == target and ledger.latest is None:
                 return ledger.usable
@@ -366,9 +366,9 @@ class ReleaseReader:
 
 
 def _rank(release: Release) -> tuple[bool, bool, datetime, str]:
-    """Rank a validated release before an emulated one, then the newer before the older.
+    """Return a sort key: validated releases rank above emulated ones, newer above older.
 
-    A date to come is no date: who wrote it could otherwise be the latest for ever.
+    A future date ranks last, because it would otherwise stay the latest for ever.
     """
     created = moment(release.manifest.created)
     believable = created <= datetime.now(timezone.utc) + _SLACK

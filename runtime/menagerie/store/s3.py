@@ -1,6 +1,6 @@
-"""Reads a store in a bucket of an S3 server, through boto3 (the extra `s3`).
+"""Reader of a store in a bucket of an S3 server, through boto3 (the extra `s3`).
 
-Server, keys, region, retries, checksums and authority are botocore's own variables and profiles:
+botocore's own variables and profiles set server, keys, region, retries, checksums and authority:
 AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_CA_BUNDLE, AWS_PROFILE and so on.
 """
 
@@ -38,7 +38,7 @@ from menagerie.errors import (
 )
 from menagerie.store.base import CHUNK, MOST_KEYS, MOST_PAGES, ObjectReader, Parts, StoredFile
 
-_BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
+_BACKOFF_SECONDS = (0.1, 5.0)  # the first pause and the longest
 _DOCTOR = "run `zoo doctor`"
 ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
@@ -47,16 +47,16 @@ _READS = {"HeadObject", "GetObject"}
 _SKEWED = {"RequestTimeTooSkewed", "RequestExpired"}
 _SHORT = {"416", "InvalidRange"}
 _FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
-_ATTEMPTS = 3  # botocore's where AWS_MAX_ATTEMPTS is not set
+_ATTEMPTS = 3  # botocore's attempts if AWS_MAX_ATTEMPTS is not set
 _CONFIG = Config(
-    signature_version="s3v4",  # presigned addresses would still take the old one
+    signature_version="s3v4",  # presigned addresses would otherwise use the old one
     connect_timeout=5.0,
     read_timeout=60.0,
 )
 
 
 class S3Reader(ObjectReader):
-    """A store in a bucket, under `prefix`; `given` overrides the environment of boto3."""
+    """A store in a bucket, under `prefix`; `given` overrides boto3's environment."""
 
     def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
         self._bucket = bucket
@@ -66,14 +66,14 @@ class S3Reader(ObjectReader):
 
     @property
     def pauses(self) -> Sequence[float]:
-        """Seconds to wait before each of botocore's tries, each about twice the one before."""
+        """Seconds to wait before each of botocore's attempts, about doubling each time."""
         attempts = self._client.meta.config.retries.get("total_max_attempts", _ATTEMPTS)
         first, longest = _BACKOFF_SECONDS
         spread = random.uniform(0.5, 1.0)  # noqa: S311 - of retries
         return [spread * min(longest, first * 2**attempt) for attempt in range(1, attempts)]
 
     def parts(self, key: str, start: int = 0, end: int | None = None) -> Parts:
-        """Ask for the range where an end is given, else for all."""
+        """Request the range if an end is given, otherwise the whole file."""
         wanted = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
         with self._errors(key):
             answer = self._client.get_object(**self._where(key), **wanted)
@@ -84,7 +84,7 @@ class S3Reader(ObjectReader):
                     place += len(part)
 
     def list_files(self, prefix: str) -> list[StoredFile]:
-        """List files page by page."""
+        """Return the files whose keys start with `prefix`, fetched page by page."""
         with self._errors(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
@@ -119,7 +119,7 @@ class S3Reader(ObjectReader):
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Turn an error of boto3 into one of ours, in one line."""
+        """Convert an error of boto3 into one of ours, in one line."""
         try:
             yield
         except ClientError as error:
@@ -128,12 +128,12 @@ class S3Reader(ObjectReader):
             raise self._unanswered(error) from error
 
     def _is_absent(self, key: str) -> bool:
-        """Return whether a refused object is missing: S3 tells it only users who may list all keys.
+        """Return whether a refused object is missing; S3 shows it only to users who list all keys.
 
-        A user who may list the keys under the prefix, as in `infra/s3`, can find out this way.
+        A user who may list the keys under the prefix, as in `infra/s3`, finds out this way.
         """
         name = self._prefix + key
-        try:  # of all keys that begin with a key, that key comes first
+        try:  # of the keys with this prefix, the key itself comes first
             found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
         except (ClientError, BotoCoreError):
             return False
@@ -173,7 +173,7 @@ class S3Reader(ObjectReader):
         return kind(place, fact, advice)
 
     def _unanswered(self, error: BotoCoreError) -> StoreError:
-        """Return the error for a request without an answer, or one that was never sent."""
+        """Return the error for a request that was not answered or never sent."""
         if isinstance(error, NoCredentialsError | PartialCredentialsError):
             advice = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
             return StoreError(self.place, "no credentials", advice)

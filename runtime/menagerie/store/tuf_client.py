@@ -1,6 +1,6 @@
 """The client of The Update Framework for a store: checks that metadata is fresh and consistent.
 
-It needs the extra `tuf`, and keeps its knowledge of a store under `menagerie.paths`.
+It needs the extra `tuf`, and keeps what it knows of a store under `menagerie.paths.home`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _LIMITS = UpdaterConfig(
     targets_max_length=8 * 2**20,
     prefix_targets_with_hash=False,
 )
-_ANEW = (0.2, 1.0)  # seconds before another look, where a promotion was under way
+_ANEW = (0.2, 1.0)  # seconds before another attempt, in case a promotion is in progress
 _GONE = 404
 _ADVICE = "Trust its owner's root: `menagerie trust root.json`"
 _OLD = "The store shows an old or a foreign state: tell its owner"
 
 
 class _Fetcher(FetcherInterface):
-    """Reads metadata through the store, within the limits of its size."""
+    """A reader of metadata through the store, within size limits."""
 
     def __init__(self, objects: ObjectReader) -> None:
         self._objects = objects
-        self.failure: StoreError | None = None  # TUF's own errors do not tell why
+        self.failure: StoreError | None = None  # TUF's own errors hide the cause
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         try:
@@ -61,8 +61,8 @@ def current_ledger(
 ) -> tuple[bytes, tuple[TrustRoot, ...]]:
     """Return the bytes of a ledger that the store's metadata names, and the current root.
 
-    Raise NotInStore if the metadata names no ledger. Raise Untrusted if no trusted root leads to
-    it, if it has expired, is older than seen before, or does not match itself or the ledger.
+    Raise NotInStore if the metadata names no ledger, Untrusted if no trusted root leads to it, if
+    it has expired, is older than seen before, or does not match itself or the ledger.
     """
     faults: list[Untrusted] = []
     for root in roots:
@@ -87,7 +87,7 @@ def _from(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     with disk_errors(folder), lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time: tuf unlinks and links what it keeps
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time: tuf unlinks and links its files
         try:
             updater = Updater(
                 str(folder),

@@ -1,9 +1,9 @@
-"""Checks signatures of releases against trusted roots; needs no package for cryptography.
+"""Verification of releases' signatures against trusted roots, without a package for cryptography.
 
 A *root* is root metadata of The Update Framework, https://theupdateframework.io: its owner
-trusts the keys that it names for the role `targets`, as many of them as it asks for. Those sign a
-release's manifest.json (rule 13 of FORMAT.md) and the ledger of each model, which says which
-releases there are, which is the latest and which were retracted.
+trusts the keys that it names for the role `targets`, and it sets how many of them must sign. They
+sign a release's manifest.json (rule 13 of FORMAT.md) and the ledger of each model, which lists the
+releases, and names the latest one and those that were retracted.
 """
 
 from __future__ import annotations

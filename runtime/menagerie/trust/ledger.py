@@ -1,7 +1,7 @@
 """The ledger of a model on a platform: all promoted releases in order, signed as a whole.
 
-It names the latest release. The releases themselves cannot, because their dates are whatever
-their makers wrote.
+It names the latest release. The releases themselves cannot, because their makers can write any
+date into them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FORMAT_NAME: Final = "menagerie-ledger"
 class LedgerEntry:
     """One decision about a release."""
 
-    # `promote` makes it the latest, `admit` only lets it be used, `rollback` makes it the latest
-    # again and takes that rank from all after it, `retract` forbids its use
+    # `promote` makes it the latest, `admit` only allows its use, `rollback` makes it the latest
+    # again in place of all later ones, `retract` forbids its use
     action: Literal["promote", "admit", "rollback", "retract"]
-    build_key: Sha256  # which release
-    document: Sha256  # sha256 of its manifest.json; of a retraction the last one's
-    state: ReleaseState  # how it was proven
-    when: Moment  # by the clock of who signed
-    reason: str = ""  # in people's words
+    build_key: Sha256  # of the release
+    document: Sha256  # sha256 of its manifest.json; for a retraction, of the last one
+    state: ReleaseState  # how the release was proven
+    when: Moment  # by the signer's clock
+    reason: str = ""  # for people
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Ledger:
 
     @property
     def latest(self) -> LedgerEntry | None:
-        """The release to use, which was promoted last; None if there is none."""
+        """The release to use, the one promoted last; None if there is none."""
         ranked: list[LedgerEntry] = []
         for entry in self.entries:
             same = [each for each in ranked if each.build_key == entry.build_key]
@@ -66,18 +66,18 @@ class Ledger:
                 ranked = [*ranked[:-1], entry]
             elif entry.action == "retract":
                 ranked = [each for each in ranked if each not in same]
-            elif same:  # the same build, proven better
+            elif same:  # the same build with a better proof
                 ranked[ranked.index(same[0])] = entry
         return ranked[-1] if ranked else None
 
     @property
     def usable(self) -> list[str]:
-        """The build keys that may be used, in the order in which they were first promoted."""
+        """The build keys that may be used, in the order of their first promotion."""
         builds = dict.fromkeys(entry.build_key for entry in self.entries)
         return [key for key in builds if self.retraction(key) is None]
 
     def retraction(self, build_key: str) -> LedgerEntry | None:
-        """Return the entry that forbids a release, unless it was promoted again since."""
+        """Return the entry that forbids a release, unless it was promoted again later."""
         last = self.last(build_key)
         return last if last is not None and last.action == "retract" else None
 
@@ -96,12 +96,12 @@ class Ledger:
         return replace(self, entries=(*self.entries, entry))
 
     def document(self) -> bytes:
-        """Return the canonical bytes, which are signed."""
+        """Return the canonical bytes, over which signatures are made."""
         return document(self)
 
 
 def envelope(payload: bytes, signatures: Mapping[str, bytes], kind: str = LEDGER_TYPE) -> bytes:
-    """Return a DSSE envelope around signed bytes."""
+    """Return a DSSE envelope of signed bytes."""
     return document(
         {
             "payload": base64.b64encode(payload).decode(),
@@ -117,7 +117,7 @@ def envelope(payload: bytes, signatures: Mapping[str, bytes], kind: str = LEDGER
 def open_envelope(
     content: bytes, place: str, *, kind: str, roots: Iterable[TrustRoot] | None = None
 ) -> bytes:
-    """Return a DSSE envelope's bytes; raise Untrusted, or ArtifactError for another kind."""
+    """Return the bytes in a DSSE envelope; raise Untrusted, or ArtifactError for another kind."""
     try:
         fields = _fields(load(content), kind)
         payload = _bytes(fields.get("payload"))
@@ -132,7 +132,7 @@ def open_envelope(
 
 
 def read_ledger(content: bytes, place: str, roots: Iterable[TrustRoot] | None = None) -> Ledger:
-    """Read the ledger in a signed envelope; raise Untrusted, or ArtifactError if it is damaged."""
+    """Read the ledger in a signed envelope; raise Untrusted, or ArtifactError if damaged."""
     payload = open_envelope(content, place, kind=LEDGER_TYPE, roots=roots)
     try:
         return from_json(Ledger, payload)

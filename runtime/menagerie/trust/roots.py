@@ -1,4 +1,4 @@
-"""The keys that this machine's owner trusts: root metadata of The Update Framework."""
+"""The keys that this machine's owner trusts, as root metadata of The Update Framework."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trusted_place() -> Path:
     """Return `$MENAGERIE_TRUST`, a file or folder of trusted roots, else `trust` in `home()`.
 
     `menagerie-run` looks there too. Raise UsageError if another user owns it or may write to it,
-    who could have put any root there, and StoreError if it cannot be read.
+    and so could have put any root there, and StoreError if it cannot be read.
     """
     asked = os.environ.get(TRUST)
     place = Path(asked).expanduser().absolute() if asked else home() / "trust"
@@ -47,17 +47,17 @@ def allows_unsigned(asked: bool | None = None) -> bool:
 
 @dataclass(frozen=True)
 class TrustRoot:
-    """The keys for releases in a trusted root, and how many of them must sign."""
+    """The keys for releases in a trusted root, and the number of them that must sign."""
 
-    keys: Mapping[str, bytes]  # their Ed25519 public keys, 32 bytes each, by key id
-    threshold: int  # so many of them must have signed
+    keys: Mapping[str, bytes]  # Ed25519 public keys, 32 bytes each, by key id
+    threshold: int  # the number of keys that must have signed
     version: int  # of the root, from 1
     document: bytes  # its metadata, byte for byte
-    place: str  # where it was read
+    place: str  # where the root was read
 
 
 def parse_root(document: bytes, place: str) -> TrustRoot:
-    """Read root metadata, or raise ArtifactError. Its own signatures are not checked here."""
+    """Read root metadata, or raise ArtifactError. Its own signatures are not verified here."""
     try:
         keys, threshold, version = _read(bounded(document, MAX_ROOT_BYTES))
     except Malformed as error:
@@ -67,7 +67,7 @@ def parse_root(document: bytes, place: str) -> TrustRoot:
 
 
 def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
-    """Return the trusted roots, by default of `trusted_place()`; ArtifactError if damaged."""
+    """Return the trusted roots, by default from `trusted_place()`; ArtifactError if damaged."""
     place = place or trusted_place()
     with disk_errors(place):
         paths = sorted(place.glob("*.json"))[:_MOST_ROOTS] if place.is_dir() else [place]
@@ -79,7 +79,7 @@ def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
 
 
 def add_root(document: bytes, place: str, folder: Path | None = None) -> TrustRoot:
-    """Trust a root from now on, in a file that only its owner may write; else ArtifactError."""
+    """Save a trusted root in a file that only its owner may write; raise ArtifactError if bad."""
     root = parse_root(document, place)
     folder = folder or trusted_place()
     with disk_errors(folder):
@@ -97,7 +97,7 @@ def bounded(content: bytes, most: int) -> bytes:
 
 
 def _read(document: bytes) -> tuple[dict[str, bytes], int, int]:
-    """Return the keys, the threshold and the version."""
+    """Return the root's keys, threshold and version."""
     signed = _object(load(document), "signed")
     if signed.get("_type") != "root":
         raise Malformed("signed._type: is not 'root'")

@@ -1,8 +1,8 @@
-"""Detached signatures over content that is encoded for authentication as in DSSE.
+"""Detached signatures over content in DSSE's encoding for authentication.
 
-The encoding is that of https://github.com/secure-systems-lab/dsse/blob/master/protocol.md: it binds
+The encoding (https://github.com/secure-systems-lab/dsse/blob/master/protocol.md) binds
 the type to the bytes, so that content signed as one type cannot pass as another.
-Ed25519 itself is checked by the library that the runtime is built with.
+The library with which the runtime is built verifies Ed25519 itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class _Signatures:
-    """The content of signature.json beside a manifest."""
+    """The content of the signature.json next to a manifest."""
 
     format: Literal["menagerie-signature"] = "menagerie-signature"
     version: Literal[1] = 1
@@ -62,7 +62,7 @@ def signature_document(signatures: Mapping[str, bytes]) -> bytes:
 
 
 def read_signatures(content: bytes, place: str) -> dict[str, bytes]:
-    """Return the signatures of a signature.json by key id; ArtifactError if it is malformed."""
+    """Return signature.json's signatures by key id; raise ArtifactError if it is malformed."""
     try:
         found = from_json(_Signatures, bounded(content, MAX_SIGNATURE_BYTES))
     except Malformed as error:
@@ -80,9 +80,9 @@ def check_signature(
 ) -> None:
     """Raise Untrusted unless enough trusted keys have signed exactly these bytes.
 
-    `signatures` is the bytes of a signature.json, or its content as read; None if there is none.
-    Roots default to those of this machine's owner; `kind` is the media type of `content`. Raise
-    ArtifactError if the signatures are damaged.
+    `signatures` is the bytes of a signature.json, or its parsed content; None if there is none.
+    `roots` defaults to the roots of this machine's owner; `kind` is the media type of `content`.
+    Raise ArtifactError if the signatures are damaged.
     """
     if signatures is None:
         raise Untrusted(place, "nobody has signed this bundle, and it is native code", _ADVICE)
@@ -106,8 +106,8 @@ def check_signature(
 def is_signed(signature: bytes, key: bytes, message: bytes) -> bool:
     """Return whether the holder of an Ed25519 key (RFC 8032, 32 bytes) signed `message`.
 
-    A signature that has not 64 bytes is not valid. Raise SessionError if the runtime is not
-    built.
+    A signature of another length than 64 bytes is not valid. Raise SessionError if the runtime is
+    not built.
     """
     if len(signature) != _SIGNATURE_BYTES or len(key) != _KEY_BYTES:
         return False

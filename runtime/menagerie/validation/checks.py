@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 _HALF = 0.5
 _LOWEST = 1e-3  # hertz
-_QUICK_SECONDS = 0.25  # run twice
-_MOST_CHECKED = 0.5  # seconds of an emulated run that is checked again
-_MOST_SECONDS = 1.0  # timed, and run beside a second session
-_QUADRATIC = 2.0  # the steepest growth of work by elements: attention's
+_QUICK_SECONDS = 0.25  # up to which a case is run twice
+_MOST_CHECKED = 0.5  # up to which an emulated rerun is checked too
+_MOST_SECONDS = 1.0  # longest case that is timed and run beside a second session
+_QUADRATIC = 2.0  # the steepest growth of work with elements, that of attention
 
 
 def is_quick(seconds: float) -> bool:
@@ -72,10 +72,10 @@ class LoadedProgram:
     goldens: GoldenCases
 
     def run(self, case: int, session: Session | None = None) -> dict[str, Array]:
-        """Run a golden case, after the calls that lead to it where the program keeps state.
+        """Run a golden case, after the calls that lead to it if the program keeps state.
 
-        The result is copied, lest the next run writes into it. Another `session` of the program
-        may be given.
+        The outputs are copies, because the next run may overwrite the originals. `session` may be
+        another session of the program.
         """
         session = session or self.session
         session.reset()
@@ -85,7 +85,7 @@ class LoadedProgram:
         return {name: np.array(value) for name, value in outputs.items()}
 
     def in_sequence(self) -> Program:
-        """Return the program as gates call it: in a row from the first state on."""
+        """Return the program as gates call it: repeatedly, starting from the initial state."""
         if self.session.keeps_state:
             self.session.reset()
         return Program(self.session.run, self.entry.inputs, self.entry.dimensions)
@@ -106,13 +106,13 @@ class Judged:
     took: list[float] = field(default_factory=list)  # seconds; infinite: left to a real device
     parity: list[OutputParity] = field(default_factory=list)
     exactness: list[Exactness] = field(default_factory=list)
-    facts: list[str] = field(default_factory=list)  # that speak against it
+    facts: list[str] = field(default_factory=list)  # faults found so far
     deterministic: bool = True
     latency: Measurement | None = None
     profile: Profile | None = None
     refuting: Refuting | None = None
-    case: int = 0  # the stand-in, on which all is done that is done again and again
-    outputs: Mapping[str, Array] = field(default_factory=dict)  # the stand-in's
+    case: int = 0  # the representative case, on which all repeated work is done
+    outputs: Mapping[str, Array] = field(default_factory=dict)  # of the representative case
 
     @property
     def validation(self) -> ProgramValidation:
@@ -134,7 +134,7 @@ class Judged:
         )
 
     def run(self, case: int) -> None:
-        """Compare a case's outputs with eager's; run it twice where it is quick."""
+        """Compare a case's outputs with eager's; run it twice if it is quick."""
         outputs, seconds = self._timed(case)
         self.took.append(seconds)
         for spec in self.program.entry.outputs:
@@ -145,10 +145,10 @@ class Judged:
             self.case, self.outputs = case, outputs
 
     def outlasts(self, case: int, seconds: float) -> bool:
-        """Estimate whether a case takes longer, by what others took for their elements.
+        """Estimate from the times of other cases whether a case takes longer than `seconds`.
 
-        The first, which has middle and odd sizes, and the lowest never do: they always run. So do
-        all of a program with state, whose calls build on each other.
+        Return False for the first case, which has middle and odd sizes, and for the smallest, which
+        always run, and for every case of a program with state, whose calls build on each other.
         """
         if self.program.entry.state or case in {0, self.elements.index(min(self.elements))}:
             return False
@@ -166,12 +166,12 @@ class Judged:
         self.took.append(math.inf)
 
     def finish(self) -> None:
-        """Run the stand-in twice even where it is not quick."""
+        """Run the representative case again if it was not quick."""
         if not is_quick(self.took[self.case]):
             self._run_again(self.case, self.outputs)
 
     def run_otherwise(self) -> None:
-        """Run the stand-in emulated as another device may compute; name outputs that differ."""
+        """Run the representative case as another device may compute it; record what differs."""
         with running(Mode.OTHER):
             outputs = self.program.run(self.case)
         for spec in self.program.entry.outputs:
@@ -179,7 +179,7 @@ class Judged:
             usual, other = self.outputs[spec.name], outputs[spec.name]
             found = compare(usual, other, spec.dtype, bound, case=self.case, name=spec.name)
             if bound is not None and not found.passed:
-                same = (self.case, spec.name)  # what a search for the node goes by
+                same = (self.case, spec.name)  # by which a search finds the node
                 said = found.fact.replace("eager", "this mode").replace("artifact", "the other")
                 fact = f"depends on a device's subnormals, contraction, atomics or units: {said}"
                 found = replace(found, fact=fact)
@@ -195,7 +195,7 @@ class Judged:
             self.profile = profile(session, run, threads=threads, seconds=seconds)
 
     def take(self, found: Refuting) -> list[str]:
-        """Add the results of the attempts to refute the program; return the facts against it."""
+        """Add the results of the attempts to refute the program; return the faults found."""
         self.refuting = found
         place = f"program {self.program.entry.name}"
         facts = [f"{place}, {t.attempt}: {t.fact}" for t in found.tried if t.fact and not t.excuse]
@@ -203,13 +203,13 @@ class Judged:
         return facts
 
     def _timed(self, case: int) -> tuple[dict[str, Array], float]:
-        """Run a case; return its seconds without the time to compile its shaders."""
+        """Run a case; return its outputs and its seconds without shader compilation."""
         began = time.perf_counter() - compiling_seconds()
         outputs = self.program.run(case)
         return outputs, time.perf_counter() - compiling_seconds() - began
 
     def _compare(self, case: int, spec: TensorSpec, output: Array) -> None:
-        """Compare an output with eager's, and for the report alone with the exact result."""
+        """Compare an output with eager's and, only for the report, with the exact result."""
         goldens, bound = self.program.goldens, self.tolerances.get(spec.dtype)
         compared = goldens.compare(case, spec, output, bound)
         self.parity.append(compared)
@@ -235,7 +235,7 @@ class Judged:
 
 
 def _mode_after(seconds: float) -> Mode:
-    """Return the mode for reruns of inputs whose accesses were all checked.
+    """Return the mode for reruns of inputs whose memory accesses were all checked.
 
     After a quick run, another compilation would cost more than the checks.
     """
@@ -258,8 +258,8 @@ def judge_program(
     """Compare every golden case with eager, run some of them twice, and time one for `seconds`.
 
     An output of a dtype without a tolerance must be bit-equal. `step` is called with the name
-    of each step before it can fail. Cases beyond `most` seconds in all are left to a real
-    device.
+    of each step before it can fail. Cases that would exceed `most` seconds in all are left to a
+    real device.
     """
     goldens = program.goldens
     found = Judged(program, tolerances, goldens.elements())
@@ -294,9 +294,9 @@ def coexists(
 ) -> str:
     """Open the program a second time beside the first, run both, close the second.
 
-    Both run the case that stands for all. A program with state makes all calls of a golden run but
+    Both run the representative case. A program with state makes all calls of a golden run except
     the last one, then the second session runs: it must neither see nor change the state of the
-    first. Return the fact that speaks against the program; empty if all runs gave the same bits.
+    first. Return the fault that was found; empty if all runs gave the same bits.
     """
     place = f"program {program.entry.name}"
     calls = program.entry.state.calls if program.entry.state else 1
@@ -323,13 +323,13 @@ def coexists(
 def accuracy(
     program: Program, gate: AccuracyData, path: Path, *, judges: bool = False
 ) -> AccuracyResult:
-    """Measure accuracy on the gate's data, also that of eager when a bundle is made.
+    """Measure accuracy on the gate's data; eager's is measured alike when a bundle is made.
 
     The last batch is filled up with the last sample, since a program may take one size only. The
     file is safetensors with the program's inputs and `labels`, samples along the first axis;
-    floating inputs are rounded to what the program takes. Calls of a program that keeps state go
-    on one from another. A sample may have a label for each of its frames.
-    Raise ArtifactError if the data lacks a tensor or samples, the program the gate's output.
+    floating inputs are rounded to the program's dtypes. A program with state keeps it from one call
+    to the next. A sample may have a label for each of its frames. Raise ArtifactError if the data
+    lacks a tensor or samples, or the program lacks the gate's output.
     """
     labels, data = _samples(program.inputs, path)
     parts = []
@@ -358,11 +358,11 @@ def accuracy(
 
 
 def _right(metric: Metric | None, scores: Array, labels: Array) -> Array:
-    """Judge each label by a metric (`AccuracyGate` of the zoo); a single score is class 1 from 1/2.
+    """Return whether each label is met by a metric (`AccuracyGate` of the zoo).
 
-    Near a label in hertz is within 50 cents, as Salamon et al. 2014 have it. A line of text is
-    right if all its characters are; behind a label's are -1. Raise ValueError if the labels have
-    another shape than what is judged, which NumPy may stretch them to.
+    A single score is class 1 from 1/2 on. A pitch in hertz is right within 50 cents, as in Salamon
+    et al. 2014. A line of text is right if all its characters are; -1 pads its label. Raise
+    ValueError if the labels' shape differs from the results', to which NumPy may broadcast them.
     """
     if metric == "text":
         _check_shape(labels, (len(scores), labels.shape[-1]))
@@ -397,10 +397,10 @@ def word_errors(
     *,
     judges: bool = False,
 ) -> tuple[WordErrors, ...]:
-    """Count each head's word errors on the gate's recordings, beside eager's.
+    """Count each head's word errors on the gate's recordings, next to eager's.
 
     Raise ArtifactError if they (`menagerie.speech.word_errors.read_held_out`) cannot be read, and
-    SpeechError if a program does not take what the recipe says.
+    SpeechError if a program does not match the recipe.
     """
     held_out = read_held_out(path)
     callable_programs = {name: program.in_sequence() for name, program in programs.items()}

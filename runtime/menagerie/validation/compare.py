@@ -1,9 +1,9 @@
-"""Judges an output against eager PyTorch's, as a whole and in its weakest part.
+"""Comparison of an output with eager PyTorch's, as a whole and in its weakest part.
 
-All metrics are computed in float64, whatever the output's dtype. They look at the elements that
-are finite on both sides; the others must be the same kind of non-finite at the same place. A part
-lies between two cuts across one axis: a row of a batch, a channel, some columns. It has at least
-16 elements, because a value near zero would distort the figures of fewer.
+All metrics are computed in float64, whatever the output's dtype, over the elements that are finite
+on both sides; the others must be non-finite of the same kind at the same place. A part lies between
+two cuts across one axis: a row of a batch, a channel, some columns. It has at least 16 elements,
+because a value near zero would distort the metrics of fewer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from menagerie.tensor_files import Array, Float64, widen
 from menagerie.validation.findings import Bound, ErrorHistogram, OutputParity
 
 _FEWEST = 16  # elements
-# By how much a part's own SNR may lie below the one asked for, and by how much its error has to lie
-# below what the whole may have: rounding errs by the size of sums, which cancel in small parts.
+# A part's SNR may lie this far below the required one, or its error must lie this far below the
+# whole's limit: rounding errors grow with sums, whose terms cancel in small parts.
 _PART_SLACK_DB = 30.0
 _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the first or last bin
 
@@ -35,17 +35,17 @@ class Part:
     first: int  # the lowest index
     last: int  # the highest index
     snr_db: float  # 20 log10(|ref|2 / |ref - out|2) over the part
-    level_db: float  # the same of the output's mean power a element over the part's mean error
+    level_db: float  # 20 log10 of the output's RMS over the part's RMS error
 
     def judged(self, slack_db: float) -> float:
-        """Return the SNR of a whole output that asks for as much as this part reaches."""
+        """Return the highest SNR required of a whole output that this part still satisfies."""
         return max(self.snr_db + slack_db, self.level_db - slack_db)
 
 
 def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part | None:
-    """Return the part with the worst judgement; None if there is no error or no part.
+    """Return the part with the lowest `Part.judged`; None if there is no error or no part.
 
-    Elements that are not finite in either count as zero; `Part.judged` defines `slack_db`.
+    Elements that are not finite on both sides count as zero; `Part.judged` defines `slack_db`.
     """
     finite = np.isfinite(reference) & np.isfinite(output)
     signal = np.where(finite, reference, 0.0)
@@ -93,7 +93,7 @@ def _decibels(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Distance of two tensors; `menagerie.validation.findings.OutputParity` defines each."""
+    """The distance of two tensors, as `menagerie.validation.findings.OutputParity` defines it."""
 
     scale: float
     max_abs: float
@@ -118,7 +118,7 @@ def _norm(values: Float64, scale: float) -> float:
 
 
 def _cosine(reference: Float64, output: Float64) -> float:
-    """Return the cosine of the angle of two vectors; 1 for two zero vectors, 0 for one."""
+    """Return the cosine of the angle between two vectors; 1 if both are zero, 0 if one is."""
     largest = [float(np.max(np.abs(v), initial=0.0)) for v in (reference, output)]
     if largest[0] == 0.0 or largest[1] == 0.0:
         return float(largest[0] == largest[1])
@@ -143,7 +143,7 @@ def _nonfinite_match(reference: Float64, output: Float64) -> bool:
 
 
 def measure(reference: Float64, output: Float64) -> Metrics:
-    """Measure how far `output` is from `reference`, both of one shape."""
+    """Measure how far `output` is from `reference`, which has the same shape."""
     finite = np.isfinite(reference) & np.isfinite(output)
     ref, out = reference[finite], output[finite]
     with np.errstate(over="ignore"):
@@ -180,7 +180,7 @@ def error_histogram(reference: Float64, output: Float64) -> ErrorHistogram:
 
 
 def _worst(reference: Float64, output: Float64) -> str:
-    """Name the element with the largest error, a non-finite mismatch before any number."""
+    """Describe the element with the largest error; a non-finite mismatch exceeds any number."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(output - reference)
     same = (reference == output) | (np.isnan(reference) & np.isnan(output))
@@ -216,7 +216,7 @@ def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
 
 
 def _hidden(reference: Float64, output: Float64, tolerance: Tolerance) -> Part | None:
-    """Return a part that is farther from eager's than the average over the whole shows."""
+    """Return the weakest part if it fails the tolerance, although the whole may pass."""
     if tolerance.snr_db is None:
         return None
     part = weakest_part(reference, output, _PART_SLACK_DB)
@@ -238,10 +238,10 @@ def compare(
     case: int,
     name: str,
 ) -> OutputParity:
-    """Compare one output of one golden case with eager's; bfloat16 as uint16.
+    """Compare one output of one golden case with eager's; bfloat16 is held as uint16.
 
-    It passes when it is bit-equal; or when non-finite elements match and the error lies within a
-    bound of the tolerance, measured by the output's scale, and no part hides behind the rest (see
+    It passes if it is bit-equal, or if non-finite elements match, the error lies within a bound of
+    the tolerance for the output's scale, and no part is hidden by the average (see
     `menagerie.numerics.Tolerance`). Without a tolerance (integers, booleans) it must be bit-equal.
     """
     judged = partial(

@@ -1,7 +1,7 @@
 """The findings of a validation: frozen records, in reports and as JSON lines in the worker's pipe.
 
-The stream of events makes a crash attributable: its last step tells where the worker died, and
-its findings tell what had been proven by then.
+The stream of events makes a crash attributable: its last step shows where the worker died, and
+its findings show what had been proven by then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ErrorHistogram:
 class Bound(TextEnum):
     """The bound by which an output passed; see `menagerie.numerics.Tolerance`."""
 
-    BITS = "bits"  # every one is eager's
+    BITS = "bits"  # all are equal to eager's
     ABSOLUTE = "absolute"
     SNR = "snr"
 
@@ -41,9 +41,9 @@ class Bound(TextEnum):
 class OutputParity:
     """The comparison of one output of one golden case with eager's.
 
-    `snr_db` is 20 log10(|ref|2 / |ref - out|2), infinite where both are bit-equal; `max_rel` is
+    `snr_db` is 20 log10(|ref|2 / |ref - out|2), infinite if both are bit-equal; `max_rel` is
     max(|a-b| / max(|ref|)), so that zeros in the reference do not make it meaningless. `scale` is
-    the largest finite |ref|, by which `tolerance` is measured. Reports of older versions have
+    the largest finite |ref|, which scales `tolerance`. Reports of older versions have
     neither `scale` nor `passed_by`.
     """
 
@@ -60,14 +60,14 @@ class OutputParity:
     passed: bool
     passed_by: Bound | None = None
     scale: float | None = None
-    fact: str = ""  # what is wrong, when not passed
+    fact: str = ""  # what is wrong if it did not pass
     errors: ErrorHistogram | None = None
 
     @property
     def allowed(self) -> float | None:
-        """The largest error that passes at any SNR; None where every bit must equal eager's.
+        """The largest error that passes at any SNR; None if every bit must equal eager's.
 
-        Also None where accuracy judges instead of the error.
+        It is also None if accuracy decides instead of the error.
         """
         if self.tolerance is None or self.tolerance == ANY_FINITE:
             return None
@@ -76,7 +76,7 @@ class OutputParity:
 
 @dataclass(frozen=True, kw_only=True)
 class Exactness:
-    """SNR in dB of eager in float32, and of the artifact, against float64 in the first case."""
+    """SNRs in dB of eager in float32 and of the artifact, against float64 in the first case."""
 
     output: str
     eager_snr_db: float
@@ -86,12 +86,12 @@ class Exactness:
 class CaseKind(TextEnum):
     """The kind of a golden case's inputs."""
 
-    NOISE = "noise"  # every element drawn by itself
-    PICTURE = "picture"  # made with the statistics of photographs
-    SPEECH = "speech"  # made of voice and pauses
-    SAMPLE = "sample"  # real ones of the entry: of its gate, or its calibration
-    GIVEN = "given"  # by who converted
-    REDRAWN = "redrawn"  # of other sizes, from the given ones' elements
+    NOISE = "noise"  # every element drawn independently
+    PICTURE = "picture"  # synthetic, with the statistics of photographs
+    SPEECH = "speech"  # synthetic, with voice and pauses
+    SAMPLE = "sample"  # real inputs of the entry's gate or calibration
+    GIVEN = "given"  # given by the caller of the conversion
+    REDRAWN = "redrawn"  # of other sizes, with elements of the given inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,15 +107,15 @@ class CaseShape:
 
 
 _UNTRIED = ": a call takes eager too long, or its process ended"
-_WAITING = 1.15  # wall time by processor time, from which calls waited for a core
+_WAITING = 1.15  # wall time over processor time, above which calls waited for a core
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Repeated timings in milliseconds.
 
-    `processor_ms` is the mean time that the process's threads computed in a call; unlike wall time
-    it leaves out waiting for a core, so one-thread figures compare even on a busy machine.
+    `processor_ms` is the mean processor time of a call over all threads; unlike wall time it
+    excludes waiting for a core, so figures of one thread are comparable even on a busy machine.
     """
 
     minimum_ms: float
@@ -125,11 +125,11 @@ class Measurement:
     threads: int
     case: int | None = None  # the golden case whose inputs were timed
     processor_ms: float | None = None
-    load: float | None = None  # processes that wanted a core in the last minute, by core
+    load: float | None = None  # runnable processes per core in the last minute
 
     @property
     def busy(self) -> str:
-        """A note beside a figure that other work on the machine made worse; else empty."""
+        """A note on a figure that other work on the machine worsened; otherwise empty."""
         if self.threads == 1 and self.processor_ms:
             waited = self.median_ms > _WAITING * self.processor_ms
             return "busy machine, calls waited for a core" if waited else ""
@@ -142,11 +142,11 @@ class KernelTime:
     """All calls of one kernel."""
 
     kernel: str  # a generated kernel's name, or a fallback kernel's with its operands' sizes
-    calls: int  # how many
-    milliseconds: float  # of all together, by the wall's clock
-    # Of products, convolutions and attention; a multiplication and an addition are two
+    calls: int  # number of calls
+    milliseconds: float  # wall time of all calls
+    # Of products, convolutions and attention; a multiply-add counts as two
     flops: float
-    bytes: float  # of operands and results, each once a call
+    bytes: float  # of operands and results, counted once per call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,21 +161,21 @@ class Peaks:
 class Profile:
     """The time of a program's runs, by kernel."""
 
-    threads: int  # how many a run used
-    runs: int  # how many were timed
-    milliseconds: float  # a run's mean, by the wall's clock
-    peaks: Peaks  # of this machine with as many threads
-    kernels: tuple[KernelTime, ...]  # sums over all runs, the longest first
+    threads: int  # threads of a run
+    runs: int  # number of timed runs
+    milliseconds: float  # mean wall time of a run
+    peaks: Peaks  # of this machine with this number of threads
+    kernels: tuple[KernelTime, ...]  # sums over all runs, longest first
 
     def share(self, kernel: KernelTime) -> float:
         """Return a kernel's share of the runs' time, 0 to 1."""
         return kernel.milliseconds / (self.milliseconds * self.runs)
 
     def of_roofline(self, kernel: KernelTime) -> float:
-        """Return the least time that the machine's peaks allow, by the time taken.
+        """Return the least time that the machine's peaks allow, divided by the time taken.
 
-        The roofline is that of Williams et al. (2009), doi:10.1145/1498765.1498785. Operands in a
-        cache arrive faster than the peak of memory allows: then the value is above 1.
+        The roofline is that of Williams et al. (2009), doi:10.1145/1498765.1498785. The value
+        exceeds 1 if operands in a cache arrive faster than the peak of memory allows.
         """
         least = max(kernel.flops / self.peaks.flops, kernel.bytes / self.peaks.bytes)
         return least * 1e3 / kernel.milliseconds if kernel.milliseconds else 0.0
@@ -185,21 +185,21 @@ class Profile:
 class Refutation:
     """One attempt to refute a program (`menagerie.validation.refuting`)."""
 
-    attempt: str  # what it was, e.g. `one NaN`
-    fact: str = ""  # what differs from eager; empty: nothing
-    excuse: str = ""  # why that is only reported; empty: the program is refuted
+    attempt: str  # its name, e.g. `one NaN`
+    fact: str = ""  # how the result differs from eager's; empty: not at all
+    excuse: str = ""  # why the difference is only reported; empty: it refutes the program
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refuting:
     """All attempts to refute a program."""
 
-    tried: tuple[Refutation, ...]  # those that there was time for
-    planned: int  # how many the bundle has
-    seconds: float  # that they took
+    tried: tuple[Refutation, ...]  # the attempts for which there was time
+    planned: int  # number of attempts in the bundle
+    seconds: float  # time that the attempts took
     # Outputs that are the same for all inputs: their comparison proves nothing
     constant: tuple[str, ...] = ()
-    share: float = 0.0  # of the time of the whole proof until then, 0 to 1
+    share: float = 0.0  # of the proof's time so far, 0 to 1
 
     @property
     def summary(self) -> str:
@@ -228,13 +228,13 @@ class ProgramValidation:
     deterministic: bool
     latency: Measurement | None
     passed: bool
-    exactness: tuple[Exactness, ...] = ()  # of outputs whose truth in float64 the bundle has
-    profile: Profile | None = None  # on a processor; a GPU's kernels run on after their call
-    refuting: Refuting | None = None  # bundles of older versions have no attempts
+    exactness: tuple[Exactness, ...] = ()  # of outputs with float64 values in the bundle
+    profile: Profile | None = None  # on a CPU; a GPU's kernels outlast their call
+    refuting: Refuting | None = None  # None: bundles of older versions have no attempts
 
     @property
     def wrong_cases(self) -> list[int]:
-        """Golden cases that differ from eager; after their numbers, attempts that refute it."""
+        """Golden cases that differ from eager, and refuting attempts, numbered after all cases."""
         tried = self.refuting.tried if self.refuting else ()
         cases = {each.case for each in self.parity if not each.passed}
         refuted = (n for n, t in enumerate(tried, len(self.cases)) if t.fact and not t.excuse)
@@ -242,7 +242,7 @@ class ProgramValidation:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What the reader of a passed proof must know, one sentence each."""
+        """Caveats for readers of a passed proof, one sentence each."""
         found = self.refuting or Refuting(tried=(), planned=0, seconds=0.0)
         untried = [f"nothing was tried to refute it{_UNTRIED}"] * (self.refuting is None)
         run = {each.case for each in self.parity}
@@ -270,11 +270,11 @@ class AccuracyResult:
     eager: float
     artifact: float
     slack: int = 0  # samples
-    judges: bool = False  # in place of tolerances: to be better than eager is no fault then
+    judges: bool = False  # accuracy replaces tolerances: exceeding eager is then no fault
 
     @property
     def passed(self) -> bool:
-        """Whether the artifact is as accurate as eager, but for the allowed number of samples."""
+        """Whether the artifact is as accurate as eager, within the allowed number of samples."""
         return _lost(round((self.eager - self.artifact) * self.samples), self) <= self.slack
 
 
@@ -283,12 +283,12 @@ class WordErrors:
     """The words that a head got wrong on the gate's recordings, in eager and in the artifact."""
 
     head: str
-    words: int  # that are said
+    words: int  # spoken in the recordings
     eager: int
     artifact: int
-    most: float  # the highest rate that passes
+    most: float  # the error rate must be below it
     slack: int = 0  # words
-    judges: bool = False  # as of `AccuracyResult`
+    judges: bool = False  # as in `AccuracyResult`
 
     @property
     def rate(self) -> float:
@@ -297,7 +297,7 @@ class WordErrors:
 
     @property
     def passed(self) -> bool:
-        """Whether the artifact errs no more than eager plus the slack, and seldom enough."""
+        """Whether errors are within the slack of eager's and their rate is low enough."""
         lost = _lost(self.artifact - self.eager, self)
         return lost <= self.slack and self.rate < self.most
 
@@ -310,7 +310,7 @@ class Verdict(TextEnum):
     """How a validation ended."""
 
     PASSED = "passed"
-    DIVERGED = "diverged"  # a number was out of tolerance
+    DIVERGED = "diverged"  # an output was out of tolerance
     REFUSED = "refused"  # the runtime raised an error
     CRASHED = "crashed"  # a signal ended the process
     TIMED_OUT = "timed_out"
@@ -318,7 +318,7 @@ class Verdict(TextEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationReport:
-    """The judgement over a whole bundle, made in a fresh process without torch."""
+    """The verdict on a whole bundle, reached in a fresh process without torch."""
 
     verdict: Verdict
     detail: str  # empty when passed; else the first fact, e.g. "killed by SIGSEGV in program main"
@@ -327,12 +327,12 @@ class ValidationReport:
     word_errors: tuple[WordErrors, ...] = ()
     not_counted: str = ""  # why there are no word errors, though the bundle has recordings
     load_ms: float | None = None
-    peak_memory_bytes: int | None = None  # most that was resident in the fresh process
-    second_model_coexists: bool | None = None  # a second session beside it gave the same bits
+    peak_memory_bytes: int | None = None  # peak resident memory of the fresh process
+    second_model_coexists: bool | None = None  # whether a second session gave the same bits
     machine: str = ""
     runtime: str = ""  # version of the shim runtime and its kernel library
-    sandbox: str = ""  # what contained the artifact's code; see menagerie.validation.sandbox
-    emulated: bool = False  # run on an emulated device: no word on the real one's speed
+    sandbox: str = ""  # the sandbox's name; see menagerie.validation.sandbox
+    emulated: bool = False  # run on an emulated device, whose speed is not the real one's
 
     @property
     def passed(self) -> bool:
@@ -353,11 +353,11 @@ class ValidationReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of a validation on the machine; ValueError for an impossible one."""
+    """The limits of a validation on the machine. Raises ValueError if one is impossible."""
 
     seconds: float = 900.0  # wall time of the whole validation
-    memory_bytes: int | None = None  # private memory; None: the machine's
-    threads: int | None = None  # None: one a core
+    memory_bytes: int | None = None  # private memory; None: all of the machine's
+    threads: int | None = None  # None: one per core
     # Time spent on measuring each program's latency; 0: none. On an emulated device it is never
     # measured.
     measure_seconds: float = 2.0
@@ -375,30 +375,30 @@ class Order:
     bundle: str  # its folder, absolute
     pipe: int  # file descriptor for the events
     limits: Limits  # of the whole trial
-    allow_unsigned: bool  # also try what no trusted key has signed
-    began: float  # when the trial was asked for, in seconds since 1970
+    allow_unsigned: bool  # also try a bundle that no trusted key has signed
+    began: float  # when the trial was requested, in seconds since 1970
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A message from the worker: it has one of these fields."""
+    """A message from the worker, with exactly one of these fields."""
 
-    step: str | None = None  # what it is about to do, e.g. `program main, case 1`
+    step: str | None = None  # the next step, e.g. `program main, case 1`
     finding: ProgramValidation | None = None  # a program's golden cases have been judged
-    outcome: ValidationReport | None = None  # it is done; the last event
+    outcome: ValidationReport | None = None  # the report, in the last event
 
 
 class Sender:
-    """The worker's end of the pipe; each event reaches the caller before the worker goes on."""
+    """The worker's end of the pipe; each event reaches the caller before the worker continues."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)  # what the artifact may spawn has no part in it
+        os.set_inheritable(descriptor, False)  # processes that the artifact spawns do not get it
         self._descriptor = descriptor
         self.place = ""
         self.findings: list[ProgramValidation] = []
 
     def step(self, place: str) -> None:
-        """Announce what is done next."""
+        """Announce the next step."""
         self.place = place
         self._send(Event(step=place))
 
@@ -408,7 +408,7 @@ class Sender:
         self._send(Event(finding=program))
 
     def outcome(self, report: ValidationReport) -> None:
-        """Report the whole judgement."""
+        """Report the verdict on the whole bundle."""
         self._send(Event(outcome=report))
 
     def _send(self, event: Event) -> None:

@@ -47,7 +47,7 @@ class GoldenCases:
                 raise ArtifactError(str(path), f"output {case}/{spec.name} {error}") from None
             if sample is not None:
                 self._samples[case, spec.name] = sample
-        self._sizes: dict[tuple[int, str], tuple[int, ...]] = {}  # of inputs that are tables
+        self._sizes: dict[tuple[int, str], tuple[int, ...]] = {}  # of inputs kept as tables
         for case, spec in itertools.product(range(program.golden_cases), program.inputs):
             try:
                 sizes = read_sizes(self._tensors, case, spec, program.dimensions)
@@ -73,7 +73,7 @@ class GoldenCases:
         return None if found is None or found.dtype != np.float64 else np.array(found)
 
     def inputs(self, case: int) -> dict[str, Array]:
-        """Return fresh, aligned copies of a case's inputs, so that nothing can alter the file's."""
+        """Return fresh, aligned copies of a case's inputs, so that the originals cannot change."""
         return {spec.name: np.array(self._input(case, spec.name)) for spec in self._program.inputs}
 
     def outputs(self, case: int) -> dict[str, Array]:
@@ -98,7 +98,7 @@ class GoldenCases:
         return replace(found, shape=output.shape, passed=False, passed_by=None, fact=where)
 
     def beside(self, case: int, name: str, output: Array) -> tuple[Array, Array]:
-        """Return eager's output and this one, or the same sample of both."""
+        """Return eager's output and `output`, or the same sample of both."""
         sample = self._samples.get((case, name))
         return (
             (self._tensors[f"{case}/output/{name}"], output)
@@ -128,7 +128,7 @@ class GoldenCases:
         ]
 
     def largest(self) -> int:
-        """Return the case with the most input elements, the first of equals."""
+        """Return the case with the most input elements, or the first of several."""
         elements = self.elements()
         return elements.index(max(elements))
 

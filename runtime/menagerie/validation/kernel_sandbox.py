@@ -1,16 +1,16 @@
-"""Landlock and seccomp: lets a process give up rights for good, without privileges.
+"""Landlock and seccomp, by which a process gives up rights for good, without privileges.
 
-Landlock (https://docs.kernel.org/userspace-api/landlock.html) takes the file system away but for
-what is named; a seccomp filter (https://man7.org/linux/man-pages/man2/seccomp.2.html) the system
-calls with which a process reaches the network, other processes or new namespaces. Both stay over
-`exec` and hold for all children. Numbers are those of the kernel's headers: `linux/landlock.h`,
+Landlock (https://docs.kernel.org/userspace-api/landlock.html) denies all files except those named;
+a seccomp filter (https://man7.org/linux/man-pages/man2/seccomp.2.html) denies the system calls that
+reach the network, other processes or new namespaces. Both persist across `exec` and apply to all
+children. The numbers are those of the kernel's headers: `linux/landlock.h`,
 `linux/seccomp.h`, `linux/filter.h`, `linux/audit.h`, `asm/unistd_64.h`, `asm-generic/unistd.h`.
 
 The supervisor, which `menagerie.validation.sandbox` starts as ``python -m
-menagerie.validation.kernel_sandbox ORDER COMMAND...``, runs a command under them and ends all that
-it has started. It makes a folder for the command's temporary files and copies of Menagerie's
-caches, which go with it. Like bubblewrap it says of a command that was killed by a signal: 128 and
-the signal's number.
+menagerie.validation.kernel_sandbox ORDER COMMAND...``, runs a command under both and kills
+everything that the command started. It makes a folder for the command's temporary files and for
+copies of Menagerie's caches, and removes it afterwards. Like bubblewrap, it exits with 128 plus the
+signal's number if a signal killed the command.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from menagerie import process
 from menagerie.trust.roots import TRUST, trusted_place
 from menagerie.validation.sandbox import BY_SIGNAL, landlock_version
 
-# By machine: its number in an audit record, and those of system calls.
+# By architecture: its number in audit records, and the numbers of system calls.
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SYSTEM_CALLS: Final = {
     "x86_64": {
@@ -58,13 +58,13 @@ SYSTEM_CALLS: Final = {
         "move_mount": 429, "fsopen": 430, "clone3": 435, "pidfd_getfd": 438, "mount_setattr": 442,
     },
 }  # fmt: skip
-_SOME = ("clone", "clone3", "kill", "tgkill")  # of these not all
+_SOME = ("clone", "clone3", "kill", "tgkill")  # these have rules of their own
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID, -NET
-_X32 = 0x40000000  # calls of another set of numbers
+_X32 = 0x40000000  # system calls of the x32 ABI, with other numbers
 _LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _MACHINE, _FIRST = 0, 4, 16  # offsets in seccomp_data; of the first argument the low half
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # landlock_*, on every machine
+_NUMBER, _MACHINE, _FIRST = 0, 4, 16  # in seccomp_data; _FIRST: low half of the first argument
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # landlock_*, on every architecture
 _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _DEVICE = (1 << bit for bit in (0, 1, 2, 3, 14, 15))
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE
 _KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version
@@ -72,25 +72,25 @@ _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 22, 38, 2
 _PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, what tells of no process
+_OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, about no process
 
 
 def give_up_files(
     readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path]
 ) -> None:
-    """Deny this process every file except those named; ignore names that do not exist.
+    """Deny this process all files except those named; ignore names that do not exist.
 
-    Readable ones can be run too, writable ones are folders, and devices are special files. Signals
-    to processes outside, their memory, and TCP go too where the kernel's version can. Raise OSError
-    if the kernel has no Landlock, or refuses.
+    Readable files can be run too, writable paths are folders, and devices are special files. If the
+    kernel's version supports it, signals to outside processes, their memory and TCP are denied too.
+    Raise OSError if the kernel lacks or refuses Landlock.
     """
     version = landlock_version()
     handled = max((rights for least, rights in _KNOWN.items() if least <= version), default=0)
-    scopes = _SCOPES if version >= 6 else 0  # noqa: PLR2004 - as the documentation numbers them
+    scopes = _SCOPES if version >= 6 else 0  # noqa: PLR2004 - as numbered in the documentation
     tcp = _TCP if version >= 4 else 0  # noqa: PLR2004
     try:
         ruleset = _made(struct.pack("=QQQ", handled, tcp, scopes))
-    except OSError:  # a distribution's kernel may number higher than it can
+    except OSError:  # a distribution's kernel may report a version above its features
         ruleset = _made(struct.pack("=Q", handled))
     try:
         for rights, paths in (
@@ -124,10 +124,10 @@ def _add(ruleset: int, path: Path, rights: int) -> None:
 
 
 def give_up_calls() -> None:
-    """Deny this process the calls that reach the network or other processes, or raise OSError.
+    """Deny this process the system calls that reach the network or other processes.
 
     It can open no socket, signal only itself, leave neither its session nor its namespaces, and
-    look into no other process.
+    inspect no other process. Raise OSError if the machine is unknown or the kernel refuses.
     """
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
@@ -149,7 +149,7 @@ def _filter(machine: str) -> list[bytes]:
         _line(_AT_LEAST, _X32, 0, 1),
         _line(_RETURN, _FAIL | errno.ENOSYS),
         _line(_EQUAL, calls["clone3"], 0, 1),
-        _line(_RETURN, _FAIL | errno.ENOSYS),  # its flags lie in memory; libc then takes clone
+        _line(_RETURN, _FAIL | errno.ENOSYS),  # its flags are in memory; libc falls back to clone
         _line(_EQUAL, calls["clone"], 0, 4),
         _line(_LOAD, _FIRST),
         _line(_ANY_OF, _NEW_NAMESPACES, 0, 1),
@@ -179,7 +179,7 @@ def _no_new_privileges() -> None:
 
 
 def _call(function: str, *arguments: object) -> int:
-    """Call a function of the C library, or raise OSError."""
+    """Call a function of the C library; raise OSError if it fails."""
     result = int(getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments))
     if result < 0:
         code = ctypes.get_errno()
@@ -198,7 +198,7 @@ def main() -> int:
         if child == 0:
             _become(command, order, Path(scratch), own)
         signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
-        os.closerange(3, 256)  # the caller sees its pipe end with the command
+        os.closerange(3, 256)  # so that the caller's pipe closes with the command
         _, status = os.waitpid(child, 0)
         _end_the_rest()
     code = os.waitstatus_to_exitcode(status)
@@ -206,7 +206,7 @@ def main() -> int:
 
 
 def _prepare(scratch: Path, layered: list[str]) -> None:
-    """Make a home and a temporary folder; caches are copied, so that no other run sees them."""
+    """Make a temporary folder and a home with copies of the caches, which no other run sees."""
     (scratch / "tmp").mkdir()
     trusted = trusted_place()
     for folder in map(Path, layered):
@@ -220,11 +220,11 @@ def _prepare(scratch: Path, layered: list[str]) -> None:
 
 
 def _become(command: list[str], order: dict[str, Any], scratch: Path, supervisor: int) -> None:
-    """Give up rights and become the command; end this process where it cannot."""
+    """Give up rights and become the command; exit if that fails."""
     try:
         process.end_with(supervisor)
         if "files" in order["gives_up"]:
-            own = os.open("/proc/self", os.O_PATH)  # kept open, its rule is of this very folder
+            own = os.open("/proc/self", os.O_PATH)  # kept open: the rule is for this very folder
             os.set_inheritable(own, True)
             readable = [*order["readable"], f"/proc/{os.getpid()}", *(f"/proc/{n}" for n in _OWN)]
             give_up_files(
@@ -234,14 +234,14 @@ def _become(command: list[str], order: dict[str, Any], scratch: Path, supervisor
             )
         give_up_calls()
         os.chdir("/")
-        os.execvp(command[0], command)  # noqa: S606 - what the caller has made
-    except BaseException as error:  # noqa: BLE001 - it must not go on with more rights
+        os.execvp(command[0], command)  # noqa: S606 - the caller's command
+    except BaseException as error:  # noqa: BLE001 - it must not continue with more rights
         os.write(2, f"the sandbox could not be made: {error}\n".encode())
     os._exit(126)
 
 
 def _end_the_rest() -> None:
-    """Kill what the command has left behind: orphans become children of this process."""
+    """Kill everything that the command left behind; orphans become children of this process."""
     while True:
         with suppress(OSError):
             for path in Path("/proc/self/task").glob("*/children"):

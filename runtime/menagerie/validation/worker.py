@@ -1,7 +1,7 @@
-"""The process in which an artifact is tried: fresh, confined, without torch.
+"""The worker: a fresh, confined process without torch in which an artifact is tried.
 
-Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker ORDER``, an
-`Order` as JSON. All findings go through one pipe, so the caller survives whatever the artifact
+`menagerie.validation.validate` starts it as ``python -m menagerie.validation.worker ORDER``, with
+an `Order` as JSON. All findings go through one pipe, so the caller survives whatever the artifact
 does to this process. `menagerie.validation.sandbox` protects against malice.
 """
 
@@ -49,12 +49,12 @@ from menagerie.validation.findings import (
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.refuting import refute
 
-_CASES_SHARE = 0.6  # of an emulated trial's time: the rest is for all that follows its golden cases
-_LEAST_SECONDS = 0.05  # for attempts to refute a program: a small one takes them all
+_CASES_SHARE = 0.6  # of an emulated trial's time, for golden cases; the rest is for later checks
+_LEAST_SECONDS = 0.05  # for attempts to refute a program, enough for all of a small program's
 
 
 def main() -> int:
-    """Try one bundle and send the judgement; the exit code says only that it was sent."""
+    """Try one bundle and send the report; the exit code only says that it was sent."""
     order = from_json(Order, sys.argv[1])
     _confine(order.limits)
     _die_with_caller()
@@ -76,12 +76,12 @@ def main() -> int:
 
 
 def _confine(limits: Limits) -> None:
-    """Limit this process here; between fork and exec the caller's threads forbid it."""
+    """Limit this process from inside; the caller's threads forbid it between fork and exec."""
     processor = math.ceil(limits.seconds) * ((limits.threads or cores()) + 1)
     _limit(resource.RLIMIT_CPU, processor, processor + 5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # elsewhere the kernel does not honour it
-        # not RLIMIT_AS: weights that are mapped, twice for two sessions, cost no memory
+        # not RLIMIT_AS: mapped weights, twice for two sessions, take no memory
         memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         _limit(resource.RLIMIT_DATA, memory, memory)
 
@@ -117,7 +117,7 @@ def _but_for(gate: AccuracyResult | WordErrors, what: str) -> str:
 
 
 def _version(bundle: Path) -> str:
-    """Return the runtime's version and device; empty if another check fails."""
+    """Return the runtime's version and device; empty if they cannot be determined."""
     path = bundle / "manifest.json"
     try:
         return version(parse_manifest(read_manifest(path), str(path)).runtime)
@@ -126,20 +126,20 @@ def _version(bundle: Path) -> str:
 
 
 class _Trial:
-    """One bundle, tried from opening to accuracy; sessions stay open as they would in an app."""
+    """The trial of one bundle, from opening to accuracy; sessions stay open as in an app."""
 
     def __init__(self, order: Order, sender: Sender) -> None:
         self._order = order
         self._threads = order.limits.threads or cores()
         self._sender = sender
         self._bundle = open_bundle(Path(order.bundle))
-        self._facts: list[str] = []  # that speak against it
+        self._facts: list[str] = []  # faults found so far
         self._not_counted = ""
-        timed = not emulates(self._bundle.manifest.requires)  # else no word on the real device's
+        timed = not emulates(self._bundle.manifest.requires)  # emulated times mean nothing
         self._seconds = order.limits.measure_seconds if timed else 0.0
 
     def run(self) -> ValidationReport:
-        """Make all checks, each after those that it depends on."""
+        """Run all checks, each after those that it depends on."""
         manifest = self._bundle.manifest
         beside: list[str] = []
         with contextlib.ExitStack() as stack:
@@ -187,7 +187,7 @@ class _Trial:
     def _judge(self, program: LoadedProgram) -> Judged:
         manifest, step = self._bundle.manifest, self._sender.step
         emulated, most = emulates(manifest.requires), math.inf
-        if emulated:  # an equal part of what is left, for each program that is not judged yet
+        if emulated:  # the remaining time is shared equally by the remaining programs
             left = self._order.began + _CASES_SHARE * self._order.limits.seconds - time.time()
             most = left / (len(manifest.programs) - len(self._sender.findings))
         judged = judge_program(
@@ -268,7 +268,7 @@ class _Trial:
         return self._bundle.manifest.tolerances.get(Dtype.FLOAT32) == ANY_FINITE
 
     def _refuse_torch(self) -> None:
-        """Refuse to run where libtorch is loaded: the artifact must work without it."""
+        """Raise SessionError if libtorch is loaded: the artifact must work without it."""
         if "torch" in sys.modules:
             raise SessionError("validation", "torch was imported into the runtime's process")
         if libraries := foreign_libraries():
