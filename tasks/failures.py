@@ -1,4 +1,4 @@
-"""Failures that cross a process boundary, and which of them are worth another try."""
+"""Failures that cross a process boundary, and a test for those that a retry may fix."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectory
 
 
 class ProcessDied(MenagerieError):
-    """The process that held the model ended before its stage did."""
+    """The process that held the model died before its stage was done."""
 
 
 class StageTimedOut(MenagerieError):
-    """A stage took longer than it may, and was ended."""
+    """A stage exceeded its time limit and was stopped."""
 
 
 class Failure(Frozen):
-    """An exception as JSON: enough to raise it again on the other side."""
+    """An exception as JSON, with enough to raise it again in another process."""
 
     kind: str
     place: str
@@ -30,7 +30,7 @@ class Failure(Frozen):
 
     @classmethod
     def of(cls, error: BaseException, place: str) -> Failure:
-        """Describe `error`; one that is not of our tree is laid at `place`."""
+        """Describe `error`; one that is not a MenagerieError is attributed to `place`."""
         ours = explain(error, place)
         return cls(
             kind=type(ours).__name__,
@@ -41,7 +41,7 @@ class Failure(Frozen):
         )
 
     def exception(self) -> MenagerieError:
-        """Return the error to raise, of its class or the nearest base that takes three words."""
+        """Return the error to raise, of its class or the nearest base that takes three texts."""
         named = getattr(errors, self.kind, None)
         kind: type[MenagerieError] = MenagerieError
         if isinstance(named, type) and issubclass(named, MenagerieError):
@@ -55,14 +55,14 @@ class Failure(Frozen):
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a process's output."""
+    """Return the last line of a process's log."""
     text = log.read_text(errors="replace") if log.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a retry may succeed: a cause is a network that did not answer."""
+    """Return whether a retry may succeed, because a cause is a network that did not answer."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, (errors.StoreUnreachable, ConnectionError, TimeoutError)):

@@ -1,7 +1,7 @@
-"""Processes for models: forked off a server that has the libraries loaded, or started afresh.
+"""Processes for models, forked off a server that has the libraries loaded, or started afresh.
 
-On macOS, whose system libraries do not bear a fork (Python's documentation of multiprocessing,
-"contexts and start methods"), every process loads its libraries. `tasks.serve_model` is what runs
+On macOS, whose system libraries do not survive a fork (Python's documentation of multiprocessing,
+"contexts and start methods"), every process loads its libraries. `tasks.serve_model` runs
 on the other side.
 """
 
@@ -27,22 +27,22 @@ from tasks.memory import expendable
 
 PID = struct.Struct("=i")  # of a forked process, as it reports it
 
-_PR_SET_CHILD_SUBREAPER = 36  # of prctl(2): orphans of our children become ours
+_PR_SET_CHILD_SUBREAPER = 36  # of prctl(2): adopt orphans of our children
 _FORKS = sys.platform == "linux"
-_PATIENCE = 30.0  # seconds in which a server forks what it was asked for, unless it hangs
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the thread that calls it
+_PATIENCE = 30.0  # seconds for a server to fork a process, unless it hangs
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the calling thread
 
 
 class _Spawned(subprocess.Popen[str]):
     def kill(self) -> None:
-        """End the whole group."""
+        """Kill the whole process group."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # it ended meanwhile
+            with suppress(ProcessLookupError):  # it has ended already
                 os.killpg(self.pid, signal.SIGKILL)
 
 
 def spawn(command: Sequence[str], log: Path) -> Child:
-    """Start a process in a group of its own, whose errors go to a log file."""
+    """Start a process in a group of its own, with its errors in a log file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         child = _Spawned(
@@ -59,10 +59,10 @@ def spawn(command: Sequence[str], log: Path) -> Child:
 
 
 class ForkedProcess:
-    """A child that a server has forked, with the parts of a `subprocess.Popen` that are needed.
+    """A child that a server has forked, with the required subset of `subprocess.Popen`.
 
-    A thread follows it from its fork to its end, so any thread may ask for it or end it. `pid` is
-    None until it is forked, and for ever where the server died before.
+    A thread follows it from its fork to its end, so any thread may poll or kill it. `pid` is None
+    until it is forked, and stays None if the server died before.
     """
 
     def __init__(self, server: ForkServer, stdin: IO[str], stdout: IO[str], report: int) -> None:
@@ -75,7 +75,7 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Id of the process and of its group."""
+        """The id of the process and of its group."""
         return self._pid.result() if self._pid.done() else None
 
     def poll(self) -> int | None:
@@ -83,11 +83,11 @@ class ForkedProcess:
         return self._code.result() if self._code.done() else None
 
     def wait(self) -> int:
-        """Wait until it ends, and return how."""
+        """Wait until it ends, and return its exit code."""
         return self._code.result()
 
     def kill(self) -> None:
-        """End it and all that it started; where it was not forked yet, it ends as it begins."""
+        """Kill it and everything that it started; if not forked yet, it ends when it begins."""
         if not self._pid.done():
             with suppress(OSError):
                 self.stdin.close()
@@ -97,11 +97,11 @@ class ForkedProcess:
                 self._server.kill()
         pid = self._pid.result()
         if pid is not None and not self._code.done():
-            with suppress(ProcessLookupError):  # it ended meanwhile
+            with suppress(ProcessLookupError):  # it has ended already
                 os.killpg(pid, signal.SIGKILL)
 
     def _follow(self, report: int) -> None:
-        """Read the pid from a pipe, whose end says that it was never forked, and wait for it."""
+        """Read the pid from a pipe, which stays empty if nothing was forked; wait for its end."""
         with os.fdopen(report, "rb") as pipe:
             content = pipe.read(PID.size)
         pid = PID.unpack(content)[0] if content else None
@@ -110,7 +110,7 @@ class ForkedProcess:
             self._code.set_result(-signal.SIGKILL)
             return
         self._code.set_result(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        with suppress(ChildProcessError):  # until none is left of its group: compilers
+        with suppress(ChildProcessError):  # until none of its group is left, e.g. compilers
             while True:
                 os.waitpid(-pid, 0)
 
@@ -121,9 +121,9 @@ Child: TypeAlias = _Spawned | ForkedProcess
 class ForkServer:
     """A process that loads libraries and is forked for each model.
 
-    It forks twice, so that a model's process becomes a child of this one: the server's end is no
-    end of the model's, and the model's is seen as that of any child. It is started by `command`,
-    `python -m tasks.serve_model --fork` or one of the same protocol; its output goes to `log`.
+    It forks twice, so that a model's process becomes a child of this process: it outlives the
+    server, and its end is seen like that of any child. `command` starts the server:
+    `python -m tasks.serve_model --fork` or one with the same protocol; its output goes to `log`.
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
@@ -143,21 +143,21 @@ class ForkServer:
         expendable(self._process.pid)
 
     def runs(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether the server is running."""
         return self._process.poll() is None
 
     def fits(self) -> bool:
-        """Return whether what it forks has the folder and environment of this process now."""
+        """Return whether its forks would have this process's current folder and environment."""
         return self._surroundings == (Path.cwd(), lent_environment())
 
     def load(self, kind: str) -> None:
-        """Load the library of a kind of source, for all that are forked later; OSError: it died."""
+        """Load the library of a kind of source for all later forks; raise OSError if it died."""
         self._control.send(kind.encode())
 
     def fork(self, kind: str, log: Path) -> ForkedProcess:
-        """Fork a process for a model of this kind of source, once its library is loaded.
+        """Fork a process for a model of this kind of source, after loading its library.
 
-        Where the server died, the process has died as well.
+        If the server has died, the returned process has died as well.
         """
         requests, ours = os.pipe()
         ours_too, answers = os.pipe()
@@ -172,19 +172,19 @@ class ForkServer:
         return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), pid)
 
     def retire(self) -> None:
-        """Let it end when it has done what it was asked; a thread waits for that."""
+        """Let the server end after its pending requests; a thread waits for that."""
         self._control.close()
         Thread(target=self._process.wait, daemon=True).start()
 
     def kill(self) -> None:
-        """End it at once; what was forked goes on, what was not never will be."""
+        """Kill the server at once; its forks continue, and pending requests are never forked."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
 
 class Servers:
-    """Begins processes for models, by a fork server that is replaced when it serves no more."""
+    """Starts processes for models by a fork server, which is replaced when it is unusable."""
 
     def __init__(self, *command: str) -> None:
         self._command = command
@@ -193,9 +193,9 @@ class Servers:
         self._one_died = False
 
     def begin(self, kind: str, log: Path) -> Child:
-        """Begin a process for a model of this kind of source; its output goes to the file `log`.
+        """Start a process for a model of this kind of source, with its output in the file `log`.
 
-        It starts while the caller does other work.
+        It starts up while the caller does other work.
         """
         if _FORKS:
             return self._current().fork(kind, log)
@@ -204,10 +204,10 @@ class Servers:
     def load_ahead(self, kind: str) -> None:
         """Load the libraries for models of this kind of source now, while others are at work.
 
-        Not where a server died, perhaps of what it loaded.
+        Do nothing if a server has died, since such a library may be the reason.
         """
         if _FORKS:
-            with suppress(OSError):  # what cannot do without a server will say so
+            with suppress(OSError):  # a caller that needs the server will report it
                 server = self._current()
                 if not self._one_died:
                     server.load(kind)

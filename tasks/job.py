@@ -1,4 +1,4 @@
-"""What one conversion is asked to do and is lent, and what its stages say when they are done."""
+"""The input of one conversion, and the records of its stages."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from zoo.base_models import Frozen
 from zoo.records import StageTime, Suspected, suspected
 from zoo.spec import ModelSpec
 
-# The code of a model's factory may run: it is not lent the keys to the store and the server, which
-# converting does not need. Sources may need theirs, such as HF_TOKEN.
+# The code of a model's factory may run. It must not get the credentials of the store and the
+# server, which converting does not need. Sources may need theirs, such as HF_TOKEN.
 _WITHHELD = ("AWS_", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_", "MENAGERIE_KEYS")
 
 
 def lent_environment() -> dict[str, str]:
-    """Return the environment without what a model's code has no use for."""
+    """Return the environment without the credentials that a model's code does not need."""
     return {k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)}
 
 
 class Job(Frozen):
-    """One model for one target, with all that its conversion needs to know.
+    """One model for one target, with everything that its conversion needs.
 
-    `seed` is the seed of random weights, or None where the model keeps its own; `folder` is this
-    conversion's own working folder, `reports` the folder that outlives it, `log` the file in which
-    the model's process says what it does; `search_seconds` is how long the cause of a failed
-    validation is looked for, 0: not at all; `stage_seconds` and `memory_bytes` bound each stage
-    (None: most of the memory there is).
+    `seed` is the seed of random weights, or None if the model keeps its own; `folder` is this
+    conversion's own working folder, `reports` the folder that outlives it, `log` the file of the
+    output of the model's process; `search_seconds` is the time for finding the cause of a failed
+    validation, 0: none; `stage_seconds` and `memory_bytes` bound each stage (None: most of
+    the available memory).
     """
 
     model: str
@@ -65,7 +65,7 @@ class Job(Frozen):
         )
 
     def same_model(self, other: Job) -> bool:
-        """Return whether another job's pulled and exported model fits this one too."""
+        """Return whether this job can use another job's pulled and exported model."""
         names = ("model", "spec", "origin", "seed", "allow_factories")
         return all(getattr(self, each) == getattr(other, each) for each in names)
 
@@ -80,12 +80,12 @@ class Job(Frozen):
 
     @property
     def reproducer(self) -> Path:
-        """Where a small program with the fault is kept, if one was found."""
+        """The folder of a small program that reproduces the fault, if one was found."""
         return self.reports / "divergence"
 
 
 class PullRecord(Frozen):
-    """The model is in memory."""
+    """A record that the model is in memory."""
 
     source: str
     parameters: int
@@ -93,13 +93,13 @@ class PullRecord(Frozen):
 
 
 class ExportRecord(Frozen):
-    """The programs of these names are exported, and their golden cases are made."""
+    """A record that these programs are exported and their golden cases made."""
 
     programs: tuple[str, ...]
 
 
 class StageRecords(Frozen):
-    """What the stages up to lowering found out, and how long each took."""
+    """The records of the stages up to lowering, and their times."""
 
     pulled: PullRecord
     transformed: TransformRecord
@@ -108,12 +108,12 @@ class StageRecords(Frozen):
 
 
 class PublishRecord(Frozen):
-    """The release is in the store.
+    """A record that the release is in the store.
 
-    `kept` is when an earlier release of the same build was made, if the store keeps that one.
+    `kept` is the time of an earlier release of the same build, if the store keeps that one.
     """
 
     bytes: int
     kept: str | None = None  # ISO 8601
     state: ReleaseState = ReleaseState.VALIDATED
-    candidate: bool = False  # it waits for its promotion: this process may not sign
+    candidate: bool = False  # it awaits promotion: this process may not sign

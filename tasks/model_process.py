@@ -1,10 +1,10 @@
 """A model in a process of its own.
 
-A compiler that crashes, an export that eats all memory: both end that process and become the
-failure of one model. It also gives back all its memory when the model is done.
+A compiler that crashes or an export that uses up the memory ends that process and becomes the
+failure of one model. The process also returns all its memory when the model is done.
 
-The two sides speak JSON, a line each: a Request at a time, and as the answer to it steps of the
-stage, then its record or a Failure. All else that the process prints goes to its log file.
+The two sides exchange JSON lines: one Request at a time, answered by the stage's steps, then its
+record or a Failure. All other output of the process goes to its log file.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from zoo.base_models import Frozen
 from zoo.progress import StepDone, report_step
 from zoo.records import Suspected
 
-_LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
-_GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
+_LOOK_SECONDS = 1.0  # between two checks of a working process's memory
+_GRACE = 300.0  # seconds beyond the search's own, for a lowering in progress
 _READ_BYTES = 2**16
 
 
 class Request(Frozen):
-    """What the process is to do: a stage of the job that was named last.
+    """A stage for the process to do, of the job that was named last.
 
-    The first request names one, later ones only where it is another; `locate` alone has suspects.
+    The first request names a job, later ones only if it changes; only `locate` has suspects.
     """
 
     job: Job | None = None
@@ -46,10 +46,10 @@ class Request(Frozen):
 
 
 class Answer(Frozen):
-    """What the process says of a stage: steps, then its record, or why there is none."""
+    """A message about a stage: a step, its record, or the reason why there is none."""
 
     step: StepDone | None = None
-    record: str | None = None  # JSON as the record itself writes it, infinities included
+    record: str | None = None  # JSON in the record's own form, infinities included
     failure: Failure | None = None
 
 
@@ -63,7 +63,7 @@ class ModelProcess(ModelHolder):
 
     def __init__(self, job: Job, *, start: Callable[[str, Path], Child] = begin) -> None:
         self._job = job
-        self._named: Job | None = None  # by the last request that named one
+        self._named: Job | None = None  # by the last request with a job
         self._process = start(job.spec.source.kind, job.log)
         self._requests = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
@@ -72,20 +72,20 @@ class ModelProcess(ModelHolder):
 
     @classmethod
     def stop_all(cls) -> None:
-        """End all that this process started; a caller that waits for one learns that it died."""
+        """Kill all processes started here; callers that wait for one get ProcessDied."""
         for process in tuple(cls._alive):
             process.kill()
 
     def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspected] = ()) -> RecordT:
-        """See `ModelHolder.run`. Ends the process where a stage does not end by itself."""
+        """See `ModelHolder.run`. Kills the process if a stage does not end by itself."""
         seconds = self._job.stage_seconds
         if kind.stage is Stage.LOCATE:
             seconds = self._job.search_seconds + _GRACE
         named = None if self._job is self._named else self._job
         request = Request(job=named, stage=kind.stage, suspects=tuple(suspects))
         self._named = self._job
-        with suppress(BrokenPipeError, ValueError):  # it is dead, or its file was closed to end it:
-            self._requests.write(request.model_dump_json() + "\n")  # reading its answer says so
+        with suppress(BrokenPipeError, ValueError):  # it is dead, or was killed;
+            self._requests.write(request.model_dump_json() + "\n")  # reading its answer reports it
             self._requests.flush()
         end = time.monotonic() + seconds
         while (step := (answer := self._answer(kind.stage, seconds, end)).step) is not None:
@@ -111,13 +111,13 @@ class ModelProcess(ModelHolder):
         self._alive.discard(self)
 
     def kill(self) -> None:
-        """End the process at once, with the compilers it started."""
+        """Kill the process at once, with the compilers that it started."""
         self._process.kill()
 
     def _answer(self, stage: Stage, seconds: float, end: float) -> Answer:
-        """Return the next answer; end a process that takes too much memory before it.
+        """Return the next answer; kill the process if it uses too much memory before.
 
-        Not read by lines, of which some more might be read and wait unseen.
+        This does not read by lines, because buffered lines could wait unseen.
         """
         allowed = memory_allowed(self._job.memory_bytes)
         while b"\n" not in self._unread:

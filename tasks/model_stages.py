@@ -1,4 +1,4 @@
-"""The stages that need the model in memory, done in this process by the functions of transforms."""
+"""The stages that need the model in memory, done in this process by functions of transforms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zoo.spec import ProgramSpec, SpeechSpec
 
 
 class ModelStages(ModelHolder):
-    """The model of a job, and what the stages have made of it so far.
+    """The model of a job, and the results of its stages so far.
 
     `forks` says whether this process may be forked (`transforms.export.prepare`).
     """
@@ -37,13 +37,13 @@ class ModelStages(ModelHolder):
         self._prepared: tuple[Prepared, ...] = ()  # after them
 
     def pull(self) -> PullRecord:
-        """Fetch or make the weights and build the model, once for all its jobs."""
+        """Load or create the weights and build the model, once for all its jobs."""
         if self._loaded is None:
             self._loaded = self._load()
         return _pulled(self._loaded)
 
     def _load(self) -> LoadedModel:
-        """Load the model; SourceError, too, if labels or tokens of its use are missing."""
+        """Load the model; raise SourceError, too, if labels or tokens for its use are missing."""
         job = self._job
         loaded = sources.load(
             job.model,
@@ -59,7 +59,7 @@ class ModelStages(ModelHolder):
         return loaded
 
     def export(self) -> ExportRecord:
-        """Export every program and compute its golden cases with eager PyTorch, once as well."""
+        """Export all programs and compute their golden cases with eager, once for all jobs."""
         if not self._original:
             made = export(self._job.spec.programs, self._export)
             self._original = {program.name: program for program in made}
@@ -88,9 +88,9 @@ class ModelStages(ModelHolder):
         )
 
     def locate(self, suspects: Sequence[Suspected]) -> Diagnosis:
-        """Find where the lowered programs diverge from eager; the job says for how long.
+        """Find where the lowered programs diverge from eager, within the job's time for a search.
 
-        A small program with the fault goes to `Job.reproducer`.
+        A small program that reproduces the fault is written to `Job.reproducer`.
         """
         job = self._job
         return diagnose(
@@ -102,7 +102,7 @@ class ModelStages(ModelHolder):
         )
 
     def switch_to(self, job: Job) -> bool:
-        """See `ModelHolder.switch_to`; the job is one of the same model."""
+        """See `ModelHolder.switch_to`; the new job has the same model."""
         self._job, self._prepared = job, ()
         return True
 
@@ -154,7 +154,7 @@ class ModelStages(ModelHolder):
         return speech_parts(*given, judges=spec.accuracy_judges)
 
     def _worded(self) -> SpeechSpec | None:
-        """Return the entry's speech with its tokens; SourceError if they are not as many."""
+        """Return the entry's speech with its tokens; raise SourceError if their number differs."""
         spec = self._job.spec
         return spec.speech and with_pieces(spec.speech, spec.source, self._context())
 

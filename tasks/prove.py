@@ -1,4 +1,4 @@
-"""Validation of a lowered bundle, the report over it, and the seal that lets it be published."""
+"""Validation of a lowered bundle, its report, and the seal that allows its publication."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from zoo.report.files import write_report
 if TYPE_CHECKING:
     from tasks.job import Job, StageRecords
 
-_EMULATION_SHARE = 0.9  # of the stage's time; the report is written in the rest
+_EMULATION_SHARE = 0.9  # of the stage's time; the rest is for writing the report
 
 
 class NotProven(ValidationError):
-    """The bundle did not reproduce eager; `report` has the whole story."""
+    """The bundle did not reproduce eager; `report` has the details."""
 
     def __init__(self, place: str, fact: str, next_step: str, report: ConversionReport) -> None:
         super().__init__(place, fact, next_step)
@@ -35,10 +35,10 @@ def prove(
 ) -> ConversionReport:
     """Run the bundle in a fresh process, write the report, and seal a proven bundle.
 
-    Its state is then `validated`, or `emulated` where this host emulates the target's device. The
+    Its state becomes `validated`, or `emulated` if this host emulates the target's device. The
     report goes to `job.reports` whatever the verdict, and into the bundle if it passed. `judge` is
-    `menagerie.validation.validate`, or a substitute. Raise NotProven if the verdict is anything but
-    passed, when the bundle stays `lowered`, ArtifactError if a file of it changed while it ran.
+    `menagerie.validation.validate` or a substitute. Raise NotProven for any verdict other than
+    passed, which leaves the bundle `lowered`, and ArtifactError if a file changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
     report = stages.prove(
@@ -62,8 +62,8 @@ def prove(
 
 
 def _limits(job: Job, *, emulated: bool) -> Limits:
-    # An emulated device is not timed, so it may take all cores.
+    # Emulated devices are not timed, so they may use all cores.
     limits = Limits(threads=None if emulated else job.threads, memory_bytes=job.memory_bytes)
-    # What a GPU does in a second takes an emulated one a quarter of an hour.
+    # An emulated GPU takes a quarter of an hour for a second of a real one.
     most = _EMULATION_SHARE * job.stage_seconds if emulated else limits.seconds
     return replace(limits, seconds=min(job.stage_seconds, most))

@@ -1,4 +1,4 @@
-"""A proven bundle is published as a candidate; a candidate is judged, and signed if it holds."""
+"""Publication of a proven bundle as a candidate, and promotion of a candidate that holds."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from zoo.store import Release, Store, open_store
 _log = logging.getLogger(__name__)
 
 _GOLDEN_SECONDS = 3600.0
-_MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got by `zoo pull`
+_MOST_ARCHIVED = 2 * 2**30  # bytes; larger releases are downloaded by `zoo pull`
 
 
 def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     """Put the job's bundle into its store, which keeps an earlier release of the same build.
 
-    It is a candidate there. Where this process may sign for the store, as for a local one, it is
-    promoted at once: its goldens were made here. In a bucket a release is there as one zip file
-    too, for some weeks, linked on the run's page. Raise StoreError if the store cannot take it; it
-    then lists only what was complete before. Raise ValidationError if it is not what the entry asks
-    for.
+    It becomes a candidate there. If this process may sign for the store, e.g. a local one, it is
+    promoted at once, because its goldens were made here. A bucket also gets the release as one zip
+    file for some weeks, linked on the run's page. Raise StoreError if the store cannot accept it;
+    the store then lists only what was complete before. Raise ValidationError if the bundle does not
+    match the entry.
     """
     store = open_store(job.store)
     if (keyring := keyring_for(job.store)) is None:
         release = store.propose(job.bundle)
-    else:  # what others put there under this build key is not ours to sign
+    else:  # a foreign candidate of this build is not ours to sign
         promoter = Promoter(store, keyring, draws=False)
         release = store.propose(job.bundle, vouched=promoter.has_signed)
         check_candidate(release.manifest, job.spec)
@@ -59,10 +59,10 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
 
 
 def draw_catalogue(store: Store, models: Collection[str]) -> None:
-    """Draw what models look like that `publish_bundle` promoted.
+    """Draw the catalogue's pages of models that `publish_bundle` promoted.
 
-    The list of all is drawn once for all of them: with every promotion it would take a time that
-    grows with the number of models. Nothing to do where this process may not sign for the store.
+    The list of all models is drawn once for all of them, because drawing it takes time that
+    grows with their number. Do nothing if this process may not sign for the store.
     """
     keyring = keyring_for(store.url) if models else None
     if keyring is not None:
@@ -70,7 +70,7 @@ def draw_catalogue(store: Store, models: Collection[str]) -> None:
 
 
 def _archive(store: Store, release: Release, job: Job) -> None:
-    """Store the release as a signed zip file; warn where that fails: it is released already."""
+    """Store the release as a signed zip file; only warn if that fails, as it is published."""
     if not job.store.startswith("s3://") or release.size > _MOST_ARCHIVED:
         return
     archive = job.folder / "bundle.zip"
@@ -96,13 +96,13 @@ def promote_candidate(
     reason: str = "",
     judge: Callable[..., ValidationReport] = validate,
 ) -> Release:
-    """Check a candidate by the manifest that this process holds, and sign it.
+    """Check a candidate against the manifest of this process, and sign it.
 
-    `spec` is the model's entry here, of the folder `manifest` or Menagerie's own: the candidate's
-    own word for tolerances does not count. With `goldens`, eager PyTorch computes its golden
-    outputs again, and `allow_factories` lets builders from outside Menagerie run for that. `judge`
-    is `menagerie.validation.validate`, or a substitute. Raise ValidationError if it is not what the
-    entry asks for, or does not hold here, StoreError if the store could not give or take it.
+    `spec` is the model's entry here, from the folder `manifest` or Menagerie's own: the candidate's
+    own tolerances do not count. With `goldens`, eager PyTorch computes its golden
+    outputs again, and `allow_factories` allows foreign builders to run for that. `judge`
+    is `menagerie.validation.validate` or a substitute. Raise ValidationError if it does not match
+    the entry or does not hold here, StoreError if the store could not deliver or accept it.
     """
     check_candidate(candidate.manifest, spec)
     place = f"{candidate.model} for {candidate.platform}"
@@ -122,11 +122,11 @@ def promote_candidate(
 def worse_than_latest(
     store: Store, candidate: Release, limits: RegressionLimits
 ) -> tuple[Regression, ...]:
-    """Return by what a candidate is worse than the release whose place it would take.
+    """Return in what respects a candidate is worse than the release that it would replace.
 
-    Size, parity, accuracy and the time over eager's, as both reports have them, beyond the limits.
-    Empty where there is no latest release, or the candidate is it. Raise Untrusted if nobody who is
-    trusted here has signed the ledger, StoreError if the store did not give it.
+    These are size, parity, accuracy and the time relative to eager's, from both reports, if beyond
+    the limits. The result is empty if there is no latest release, or the candidate is it. Raise
+    Untrusted if no trusted key has signed the ledger, StoreError if the store did not deliver it.
     """
     ledger = store.ledger(candidate.model, candidate.platform)
     entry = None if ledger is None else ledger.latest

@@ -1,4 +1,4 @@
-"""How work becomes a Prefect task, and when it is tried again: where a retry can help."""
+"""Prefect tasks for work, and retries where they can help."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from zoo.errors import StoreUnreachable
 
 T = TypeVar("T")
 
-RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a minute
+RETRY_SECONDS = [2.0, 10.0, 40.0]  # a restarting server is back within a minute
 
 
 def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: str = "") -> T:
-    """Do `work` in a Prefect task; nothing of it or of its result goes to Prefect's storage.
+    """Do `work` in a Prefect task; neither it nor its result goes to Prefect's storage.
 
-    With `retried` it is tried again after a network did not answer. `run_name` is what this run of
-    the task is called; empty: the task's name and some digits.
+    With `retried`, it is retried if a network did not answer. `run_name` is the name of this
+    task run; empty: the task's name and some digits.
     """
     made = Task(
         work,
@@ -36,7 +36,7 @@ def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: st
         retry_delay_seconds=RETRY_SECONDS,
         retry_condition_fn=worth_a_retry,
     )
-    # Without its run's tags: for those it would hold a place under limits that no one sets.
+    # Without its run's tags: they would occupy slots of limits that nobody sets.
     with TagsContext(current_tags=set()):
         return made()
 
@@ -48,9 +48,9 @@ def worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bo
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Return what `ask` returns, inside a flow; a store that is away for a minute is asked again.
+    """Return what `ask` returns, inside a flow; retry for a minute if a store is unreachable.
 
-    Raise StoreUnreachable if it stays away.
+    Raise StoreUnreachable if it stays unreachable.
     """
     for pause in RETRY_SECONDS:
         try:

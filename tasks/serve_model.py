@@ -1,8 +1,8 @@
-"""The processes behind `tasks.model_process`, as `tasks.forking` begins them.
+"""The processes behind `tasks.model_process`, as `tasks.forking` starts them.
 
 `python -m tasks.serve_model KIND` serves the jobs of one model; `--fork` loads the libraries once
-and forks itself for each model. That server never runs a model: no computation, hence no thread
-that a fork would lose.
+and forks itself for each model. That server never runs a model: it computes nothing, so it has no
+threads that a fork would lose.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from zoo.errors import SourceRefused
 from zoo.progress import progress_to
 
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source
-_ENDS = 4  # a forked process's ends of what it shares: requests, answers, log, its number
+_ENDS = 4  # descriptors for a forked process: requests, answers, log, its pid
 
 
 @functools.cache
 def load(kind: str | None = None) -> None:
     """Import, once, what every model needs and what builds models of this kind of source.
 
-    What cannot be imported is left to the stage that needs it, which says why.
+    A failed import is left to the stage that needs it, which reports the reason.
     """
     with suppress(Exception, SystemExit):
         import tasks.model_stages  # noqa: F401
@@ -52,7 +52,7 @@ def model_stages(job: Job) -> ModelHolder:
     """Return the real stages."""
     from tasks.model_stages import ModelStages
 
-    # More threads wait for each other where cores are busy, and none of them survives a fork.
+    # Threads wait for each other on busy cores, and none but the caller survives a fork.
     sys.modules["torch"].set_num_threads(1)
     return ModelStages(job, forks=sys.platform == "linux")
 
@@ -60,8 +60,8 @@ def model_stages(job: Job) -> ModelHolder:
 def main(hold: Callable[[Job], ModelHolder] = model_stages) -> NoReturn:
     """Serve the jobs of one model from standard input; what libraries print goes to the log.
 
-    `hold` makes what holds the model of a job, unless that of the last one turns to it. Ends with
-    the process, when the other side closes.
+    `hold` makes the holder of a job's model, unless the previous one can switch to it. The process
+    ends when the other side closes.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -95,22 +95,22 @@ def _answer(model: ModelHolder, job: Job, request: Request) -> Answer:
     try:
         record = model.run(STAGES[request.stage], request.suspects)
         return Answer(record=record.model_dump_json())
-    except SourceRefused as error:  # a decision, and no fault to look into
+    except SourceRefused as error:  # a decision, not a fault to investigate
         logging.getLogger(__name__).warning("%s refused: %s", place, error)
         return Answer(failure=Failure.of(error, place))
     except Exception as error:
-        logging.getLogger(__name__).exception("%s failed", place)  # the whole story, in the log
+        logging.getLogger(__name__).exception("%s failed", place)  # with its traceback
         return Answer(failure=Failure.of(error, place))
 
 
 def _lines(source: IO[str]) -> queue.Queue[str]:
-    """Return the lines of `source` as they come; its end ends this process and its children."""
+    """Return the lines of `source` as they come; its end kills this process and its children."""
     lines: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
         for line in source:
             lines.put(line.rstrip("\n"))
-        if os.getpgrp() == os.getpid():  # our own group: take the compilers along
+        if os.getpgrp() == os.getpid():  # our own group: kill the compilers too
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
@@ -123,8 +123,8 @@ def serve_forks(
 ) -> None:
     """Serve the socket that is standard input, until its other side closes.
 
-    Each message names a kind of source, whose library is loaded by `load`; None is for what all
-    need. With `_ENDS` files beside it, a process is forked that serves one model, held by `hold`.
+    Each message names a kind of source, whose library `load` loads; None means what all models
+    need. For a message with `_ENDS` files, fork a process that serves one model, held by `hold`.
     """
     control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     load(None)
@@ -134,7 +134,7 @@ def serve_forks(
             return
         load(message.decode())
         if fds:
-            gc.freeze()  # what is loaded is garbage in no fork: none looks through it, or copies it
+            gc.freeze()  # loaded objects are never garbage: forks neither scan nor copy them
             if (between := os.fork()) == 0:
                 control.close()
                 _serve_as_orphan(fds, hold)
@@ -144,13 +144,13 @@ def serve_forks(
 
 
 def _serve_as_orphan(ends: list[int], hold: Callable[[Job], ModelHolder]) -> NoReturn:
-    """Serve a model: a child of the asking process, in its own group, with three files."""
+    """Serve a model in its own process group, with three files, as the asking process's child."""
     between = os.getpid()
     *files, number = ends
     if os.fork() != 0:
         os._exit(0)
     os.setsid()
-    while os.getppid() == between:  # reported earlier, it could not be waited for yet
+    while os.getppid() == between:  # the asking process cannot wait for it before it is adopted
         os.sched_yield()
     os.write(number, PID.pack(os.getpid()))
     for fd, standard in zip(files, (sys.stdin, sys.stdout, sys.stderr), strict=True):

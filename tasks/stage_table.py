@@ -1,6 +1,6 @@
-"""The stages of a conversion in one table, and what holds the model while its stages work on it.
+"""The stages of a conversion in one table, and the holder of the model while they work on it.
 
-Also what a failed validation leads to: a search for the cause, by the same holder.
+A failed validation leads to a search for the cause, by the same holder.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True)
 class StageKind(Generic[RecordT]):
-    """A stage: what it says when it is done, what does it, and whether another try may help.
+    """A stage: the record that it returns, its function, and whether a retry may help.
 
-    Where `function` is None the stage needs the model in memory: a `ModelHolder` does it.
+    If `function` is None, the stage needs the model in memory and a `ModelHolder` does it.
     """
 
     stage: Stage
     record: type[RecordT]
     function: Callable[[Job, StageRecords], RecordT] | None = None
-    retried: bool = False  # where a network that did not answer may answer later
+    retried: bool = False  # whether a retry may help against an unresponsive network
 
 
 PULL = StageKind(Stage.PULL, PullRecord, retried=True)
@@ -51,17 +51,17 @@ STAGES: dict[Stage, StageKind[Any]] = {
 
 
 class ModelHolder:
-    """Holds the model of one job while its stages work on it; here each is a method of that name.
+    """Holder of one job's model while its stages work on it; each stage is a method of that name.
 
-    A model and its exported programs live in memory only; they are never passed through Prefect,
-    which would want to serialise or hash them. `tasks.model_stages.ModelStages` holds them in this
+    A model and its exported programs only live in memory; they are never passed through Prefect,
+    which would serialise or hash them. `tasks.model_stages.ModelStages` holds them in this
     process, `tasks.model_process.ModelProcess` in one of its own.
     """
 
     def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspected] = ()) -> RecordT:
-        """Do a stage without a function; each is done once, in the order of the table.
+        """Run a stage that has no function of its own; each runs once, in the order of the table.
 
-        `LOCATE` is done only where the bundle turned out wrong, and searches `suspects`. Raise
+        `LOCATE` only runs if the bundle turned out wrong, and searches `suspects`. Raise
         MenagerieError if the stage failed.
         """
         given = (suspects,) if kind is LOCATE else ()
@@ -69,9 +69,9 @@ class ModelHolder:
         return done
 
     def switch_to(self, _job: Job) -> bool:
-        """Begin a job of the same model for another target, which is pulled and exported already.
+        """Switch to a job of the same model for another target; it is pulled and exported already.
 
-        Return False where the job needs a holder of its own.
+        Return False if the job needs a holder of its own.
         """
         return False
 
@@ -81,14 +81,14 @@ class ModelHolder:
     def __exit__(self, *_: object) -> None: ...
 
 
-Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who holds a job's model
+Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # holds a job's model
 
 
 @contextmanager
 def shared_model(hold: Hold) -> Iterator[Hold]:
-    """Keep a model's holder for its next job within the block, unless one has failed with it.
+    """Keep a model's holder for its next job within the block, unless a job with it has failed.
 
-    Yield what is to be used instead of `hold`, for one job at a time.
+    Yield the replacement of `hold`, for one job at a time.
     """
     with ExitStack() as held:
         model: ModelHolder | None = None
@@ -124,9 +124,9 @@ def search_command(job: Job) -> str:
 def diagnose(
     model: ModelHolder, job: Job, report: ConversionReport, records: StageRecords
 ) -> ConversionReport:
-    """Search for the cause of a failed validation, and write its report again with the diagnosis.
+    """Search for the cause of a failed validation, and rewrite its report with the diagnosis.
 
-    Raise StoreFull or StoreError where the report cannot be written.
+    Raise StoreFull or StoreError if the report cannot be written.
     """
     report = located(report, lambda: model.run(LOCATE, job.suspected(report.validation)))
     write_report(report, job.reports, graphs=records.transformed.graphs)

@@ -1,4 +1,4 @@
-"""A published release is proven again here, or built again and compared byte for byte."""
+"""Verification of a published release: a new proof, or a rebuild compared byte for byte."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from zoo.signing.keyring import keyring_for
 from zoo.signing.promotion import Promoter
 from zoo.store import Release, ReleaseVerdict, Store, open_store
 
-_BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well
+_BUNDLE = "bundle"  # in the working folder, so that a pull's leftovers are removed too
 
 
 class ProofOutcome(StrEnum):
-    """How a release stood its proof."""
+    """The result of a release's proof."""
 
     PROVEN = "proven"
-    REFUTED = "refuted"  # it ran to another result, or not at all
+    REFUTED = "refuted"  # it gave another result, or none
     DAMAGED = "damaged"  # the store's bytes are not the published ones, or are gone
-    UNREACHABLE = "unreachable"  # nothing was found out
+    UNREACHABLE = "unreachable"  # nothing could be determined
     ELSEWHERE = "elsewhere"  # it is for another kind of machine
 
 
@@ -51,7 +51,7 @@ class _Finding(Frozen):
 
     @classmethod
     def of(cls, release: Release, **found: Any) -> Self:
-        """Return the finding for a release, with the other fields."""
+        """Return the finding for a release, with the other fields from `found`."""
         named = {"model": release.model, "target": release.target, "build_key": release.build_key}
         return cls.model_validate(named | found)
 
@@ -60,7 +60,7 @@ FindingT = TypeVar("FindingT", bound=_Finding)
 
 
 class Proof(_Finding):
-    """What came of proving a release."""
+    """The finding of a release's proof."""
 
     outcome: ProofOutcome
     state: ReleaseState
@@ -85,7 +85,7 @@ def verify_release(
     threads: int = 1,
     judge: Callable[..., ValidationReport] = run_goldens,
 ) -> Proof:
-    """Pull a release into `folder`, which is gone afterwards, run it, and note the verdict.
+    """Pull a release into `folder`, which is removed afterwards, run it, and save the verdict.
 
     Raise StoreUnreachable if the store does not answer.
     """
@@ -94,7 +94,7 @@ def verify_release(
 
 
 def _timed(folder: Path, work: Callable[[], FindingT]) -> FindingT:
-    """Return the finding of `work` with its seconds, and remove the folder."""
+    """Return the finding of `work` with its seconds; remove the folder."""
     began = time.perf_counter()
     try:
         found = work()
@@ -110,12 +110,12 @@ def confirm_release(
     *,
     judge: Callable[..., ValidationReport] = run_goldens,
 ) -> Proof:
-    """Prove an emulated release; if not by emulation again, publish it as validated.
+    """Prove an emulated release again; unless emulated here too, publish it as validated.
 
     Raise ArtifactError if a file of the bundle changed while it ran, StoreError if it cannot be
     published.
     """
-    # It may be a candidate still, and is judged in a sandbox.
+    # It may still be a candidate, and runs in a sandbox.
     opened = open_store(store, allow_unsigned=True)
 
     def confirm() -> Proof:
@@ -127,7 +127,7 @@ def confirm_release(
                 detail = f"emulated once more: this worker has no device of {release.target}"
                 return proof.model_copy(update={"detail": detail})
             bundle = folder / _BUNDLE
-            # Its own code ran as this user: what it left, its report too, is what was pulled.
+            # Its code ran as this user, so its files must still be what was pulled, the report too.
             if open_bundle(bundle).document != release.document:
                 fact = "its manifest changed while it was run"
                 raise ArtifactError(str(bundle), fact, "Do not trust this artifact")
@@ -152,10 +152,10 @@ def _prove(
         bundle = opened.pull(release, folder / _BUNDLE)
     except MenagerieError as error:
         if isinstance(error, StoreError) and not isinstance(error, HashMismatch | NotInStore):
-            raise  # the reason is not in the release
+            raise  # the fault is not the release's
         damaged = Proof.of(release, outcome=ProofOutcome.DAMAGED, state=state, detail=str(error))
         return _noted(opened, damaged), None
-    emulated = emulates(release.manifest.requires)  # not timed, so it may take all cores
+    emulated = emulates(release.manifest.requires)  # not timed, so it may use all cores
     report = judge(bundle, limits=Limits(threads=None if emulated else threads))
     medians = [p.latency.median_ms for p in report.programs if p.latency is not None]
     proof = Proof.of(
@@ -171,7 +171,7 @@ def _prove(
 
 
 def _confirm(opened: Store, store: str, release: Release, bundle: Path) -> None:
-    """Publish what a device has proven; signed where a signed ledger names what it was before."""
+    """Publish what a device has proven; signed if a signed ledger names the emulated release."""
     if (keyring := keyring_for(store)) is None:
         opened.propose(bundle)
         return
@@ -182,7 +182,7 @@ def _confirm(opened: Store, store: str, release: Release, bundle: Path) -> None:
 
 
 def _noted(store: Store, proof: Proof) -> Proof:
-    """Keep the verdict beside the release; who may only read has proven it all the same."""
+    """Save the verdict in the store; a proof without write access is valid all the same."""
     shared = {"model", "target", "build_key", "detail", "machine", "runtime"}
     verdict = ReleaseVerdict(
         passed=proof.outcome is ProofOutcome.PROVEN,
@@ -198,35 +198,35 @@ def _noted(store: Store, proof: Proof) -> Proof:
 
 
 class RebuildOutcome(StrEnum):
-    """What came of making a release again."""
+    """The result of rebuilding a release."""
 
     IDENTICAL = "identical"
-    ROUNDED = "rounded"  # but for the last bits of golden outputs: another kind of processor
+    ROUNDED = "rounded"  # only last bits of golden outputs differ: another kind of processor
     DIFFERENT = "different"
     DAMAGED = "damaged"  # the store's bytes are not the published ones
-    OTHER = "other"  # another code, entry, weights or version is at hand than it was made of
-    UNDECIDED = "undecided"  # it could not be made again
+    OTHER = "other"  # the code, entry, weights or versions here are not those of the release
+    UNDECIDED = "undecided"  # it could not be rebuilt
 
 
 class Rebuild(_Finding):
-    """A release that was made again."""
+    """A rebuilt release."""
 
     outcome: RebuildOutcome
     differences: tuple[Difference, ...] = ()
-    files: int = 0  # compared
+    files: int = 0  # number of compared files
     bytes: int = 0
 
     @property
     def succeeded(self) -> bool:
-        """Whether the release is what its entry gives."""
+        """Whether the release is what its entry produces."""
         return self.outcome in {RebuildOutcome.IDENTICAL, RebuildOutcome.ROUNDED}
 
 
 def rebuild_release(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
-    """Pull a release, convert its model again, and compare; `job.folder` is gone afterwards.
+    """Pull a release, convert its model again, and compare; `job.folder` is removed afterwards.
 
-    Nothing is proven, timed, or published. Raise Untrusted if no trusted key has signed the
-    release, MenagerieError if it could not be had, or not be converted.
+    Nothing is proven, timed or published. Raise Untrusted if no trusted key has signed the
+    release, MenagerieError if it cannot be pulled or converted.
     """
     job.folder.mkdir(parents=True)
     return _timed(job.folder, lambda: _rebuild(store, release, job, hold))
