@@ -1,1 +1,1 @@
-"""Running as a service: what a server is given (`wanted`, `apply`), and one to try (`local`)."""
+"""Operation as a service: configuration of a server (`wanted`, `apply`), a local one (`local`)."""

@@ -1,9 +1,9 @@
-"""Tells a Prefect server what to know of Menagerie: `python -m infra.apply`.
+"""Configuration of a Prefect server for Menagerie: `python -m infra.apply`.
 
-Work pools and queues, deployments, automations and who is notified of failures, from `prefect.yaml`
-and the files in `infra`, to the server that PREFECT_API_URL names. Whatever is there already is
-brought to what the files say; limits that were changed in the UI are set back too, since the
-files are meant to be the truth.
+Work pools and queues, deployments, automations and recipients of failure notifications, from
+`prefect.yaml` and the files in `infra`, are applied to the server that PREFECT_API_URL names.
+Existing objects are updated to what the files say; limits changed in the UI are reset too, since
+the files are the source of truth.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from zoo.errors import MenagerieError, UsageError, explain
 
 _COMMAND = "python -m flows.prefect_api run"
 _OURS = {"description", "concurrency_limit", "base_job_template"}  # of a pool
-_QUEUE = {"description": "", "priority": 1}  # a server takes no null for these
-_NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it where its id goes
+_QUEUE = {"description": "", "priority": 1}  # a server accepts no null for these
+_NOTIFICATIONS = "menagerie-notify"  # the block's name, in place of its id in automations.yaml
 _BLOCK = "block_document_id"
 
 
 def main(wanted: Wanted) -> int:
-    """Apply everything to the configured server; return the exit code, reasons are on stderr."""
+    """Apply everything to the configured server; return the exit code, with reasons on stderr."""
     try:
         if not os.environ.get("PREFECT_API_URL"):
             raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
@@ -56,7 +56,7 @@ def main(wanted: Wanted) -> int:
 
 
 def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
-    """Create or update the work pools and queues; UsageError, before the first, if one is wrong."""
+    """Create or update pools and queues; raise UsageError before any change if one is invalid."""
     known = {pool.name: pool.type for pool in client.read_work_pools()}
     pools, queues = [], {}
     for name, pool in wanted.work_pools.items():
@@ -69,13 +69,13 @@ def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
         except (ValidationError, LookupError) as error:
             fact = f"{name} is not as Prefect takes it: {' '.join(str(error).split())}"
             raise UsageError(str(wanted.pool_file), fact) from error
-        # A server never changes the type of a pool, and would take the other type's template.
+        # A server never changes a pool's type, but would accept the other type's template.
         if known.get(name, kind) != kind:
             fact = f"is of type {known[name]} on the server, and {kind} is wanted"
             advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
             raise UsageError(f"work pool {name}", fact, advice)
     for made in pools:
-        if made.name in known:  # whether it is paused, and its storage, is its operators'
+        if made.name in known:  # operators decide whether it is paused, and its storage
             client.update_work_pool(made.name, WorkPoolUpdate(**made.model_dump(include=_OURS)))
         else:
             client.create_work_pool(made)
@@ -95,9 +95,9 @@ def _apply_queues(client: SyncPrefectClient, pool: str, queues: list[WorkQueueCr
 def _job_template(kind: str | None, wanted: Wanted) -> dict[str, Any]:
     """Return our own template for pods, and Prefect's with our command for processes.
 
-    Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
-    environment, secrets included, into a file. `python` is the worker's, first on its PATH; what
-    it runs is Prefect's engine, which ends with its worker.
+    Without an explicit command, a worker first prepares a workspace, which takes seconds and writes
+    its whole environment, secrets included, to a file. `python` is the worker's, first on its PATH;
+    it runs Prefect's engine, which ends with its worker.
     """
     if kind == "kubernetes":
         return wanted.pod_template
@@ -109,7 +109,7 @@ def _job_template(kind: str | None, wanted: Wanted) -> dict[str, Any]:
 
 
 def deploy(wanted: Wanted) -> None:
-    """Let Prefect's own command read the file, so that it means the same everywhere."""
+    """Deploy by Prefect's own command, so that the file means the same everywhere."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     done = subprocess.run(
         [*command, "--prefect-file", str(wanted.deployment_file)],
@@ -120,7 +120,7 @@ def deploy(wanted: Wanted) -> None:
     )
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()
-        sys.stderr.write(f"{said}\n")  # the whole story, for the log
+        sys.stderr.write(f"{said}\n")  # the whole output, for the log
         raise MenagerieError(str(wanted.deployment_file), f"prefect deploy failed: {_reason(said)}")
 
 
@@ -131,10 +131,10 @@ def _reason(said: str) -> str:
 
 
 def _notification_block() -> str | None:
-    """Return the id of the block that holds who is notified, a secret; None where no one is named.
+    """Return the id of the block with the secret notification URL; None if none is configured.
 
-    Of Prefect's own blocks this one hands any URL that Apprise knows on: the server needs no other
-    distribution. Raise UsageError if Apprise knows no such URL.
+    This type of Prefect's blocks takes any Apprise URL, so the server needs no other
+    distribution. Raise UsageError if Apprise does not support the URL.
     """
     address = os.environ.get(NOTIFY)
     if not address:
@@ -146,9 +146,9 @@ def _notification_block() -> str | None:
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:
-    """Make it, or bring it up to date; one that is as wanted is left alone.
+    """Create or update an automation; leave an unchanged one alone.
 
-    Writing an automation anew would forget the heartbeats that it waits for.
+    Rewriting an automation would lose the heartbeats that it waits for.
     """
     checked = AutomationCore.model_validate(wanted)
     said = checked.model_dump(mode="json", exclude={"owner_resource"})

@@ -1,6 +1,6 @@
-"""What is applied to a server: deployments from `prefect.yaml`, pools and automations from `infra`.
+"""The configuration of a server: deployments in `prefect.yaml`, pools, automations in `infra`.
 
-The same files serve a local cluster and a team's server: `prefect deploy` reads prefect.yaml too.
+A local cluster and a team's server use the same files; `prefect deploy` reads prefect.yaml too.
 Prefect itself is not imported, so that `zoo cluster status` answers at once.
 """
 
@@ -18,24 +18,24 @@ from ruamel.yaml.error import YAMLError
 
 from zoo.errors import UsageError
 
-TIME_ZONE = "MENAGERIE_TIMEZONE"  # prefect.yaml names it too
-NOTIFY = "MENAGERIE_NOTIFY"  # an Apprise URL: who is notified of failures
+TIME_ZONE = "MENAGERIE_TIMEZONE"  # also used in prefect.yaml
+NOTIFY = "MENAGERIE_NOTIFY"  # an Apprise URL for notifications of failures
 
 _ROOT = Path(__file__).parents[1]
-_CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
+_CODE = ("flows", "zoo")  # their forms and the lists of models become part of deployments
 
 
 class Wanted:
-    """The files of one checkout, read when asked for: with UsageError where one cannot be."""
+    """The files of one checkout, read on demand; raises UsageError if one cannot be read."""
 
     def __init__(self, root: Path = _ROOT) -> None:
-        self.deployment_file = root / "prefect.yaml"  # as `prefect deploy --prefect-file` wants it
+        self.deployment_file = root / "prefect.yaml"  # for `prefect deploy --prefect-file`
         self.pool_file = root / "infra" / "work_pools.yaml"
         self._infra = root / "infra"
 
     @cached_property
     def work_pools(self) -> dict[str, dict[str, Any]]:
-        """Work pools by name, as Prefect's API takes them, and `queues` by name as well."""
+        """Work pools by name, as Prefect's API takes them, with `queues` by name."""
         return dict(_read(self.pool_file)["work_pools"])
 
     @cached_property
@@ -50,7 +50,7 @@ class Wanted:
 
     @cached_property
     def deployments(self) -> tuple[str, ...]:
-        """All deployments as `flow/name`; a flow is called like its function, with hyphens."""
+        """All deployments as `flow/name`; a flow has its function's name, with hyphens."""
         return tuple(
             f"{each['entrypoint'].rpartition('.')[2].replace('_', '-')}/{each['name']}"
             for each in _read(self.deployment_file)["deployments"]
@@ -58,7 +58,7 @@ class Wanted:
 
     @cached_property
     def digest(self) -> str:
-        """Changes with everything that is applied to a server."""
+        """A digest of everything that is applied to a server."""
         files = [self.deployment_file, *self._infra.glob("*.yaml")]
         files += self._infra.glob("kubernetes/*.json")
         for package in _CODE:
@@ -70,7 +70,7 @@ class Wanted:
 
 
 def time_zone() -> str:
-    """Return the schedules' zone: MENAGERIE_TIMEZONE, this machine's or UTC; else UsageError."""
+    """Return the schedules' zone: MENAGERIE_TIMEZONE, this machine's or UTC; or UsageError."""
     asked = os.environ.get(TIME_ZONE)
     if asked is None:
         place = Path("/etc/localtime").resolve()

@@ -1,8 +1,8 @@
-"""Makes an environment small: `prune.py ROOT... [--alone NAME...]`.
+"""A program that makes an environment small: `prune.py ROOT... [--alone NAME...]`.
 
-Uninstalls what the ROOTs do not need, by what each distribution says that it requires here. Those
-behind `--alone` stay without what they require. Used while an image is built: what builds and tests
-the pipeline is in the same lock as what runs it.
+It uninstalls distributions that the ROOTs do not need, by the requirements of the installed ones.
+Those after `--alone` stay without their requirements. It is used to build an image, because the
+lock has the tools that build and test the pipeline as well as what runs it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from packaging.utils import canonicalize_name
 
 
 def needed(roots: list[str]) -> set[str]:
-    """Return the canonical names of the roots and of what they need, as far as it is installed."""
+    """Return the canonical names of the roots and of their installed requirements, transitively."""
     required = {
         canonicalize_name(each.name): [Requirement(text) for text in each.requires or ()]
         for each in distributions()
     }
-    found: set[tuple[str, str]] = set()  # with the extra that is asked for
+    found: set[tuple[str, str]] = set()  # with the requested extra
     todo = [(canonicalize_name(root), "") for root in roots]
     while todo:
         name, extra = todo.pop()
@@ -35,7 +35,7 @@ def needed(roots: list[str]) -> set[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Uninstall packages, pip last; print how many."""
+    """Uninstall packages, pip last; print their number."""
     cut = arguments.index("--alone") if "--alone" in arguments else len(arguments)
     kept = needed(arguments[:cut]) | {canonicalize_name(name) for name in arguments[cut + 1 :]}
     going = {canonicalize_name(each.name) for each in distributions()} - kept

@@ -1,5 +1,5 @@
-"""A cluster to try things on: Prefect's server, an S3 server and a worker, on loopback.
+"""A cluster for trying things: Prefect's server, an S3 server and a worker, on loopback.
 
-`cluster` has the commands of `zoo cluster`; supervisord runs what `supervisord.conf` lists, and
-starts again what dies. What other commands need to know of the cluster is in `flows.connection`.
+`cluster` has the commands of `zoo cluster`; supervisord runs the processes in `supervisord.conf`
+and restarts those that die. `flows.connection` has what other commands need to know of it.
 """

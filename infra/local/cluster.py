@@ -42,13 +42,13 @@ from infra.wanted import Wanted
 from tasks.failures import last_line
 from zoo.errors import Check, Health, MenagerieError, UsageError
 
-_START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
-_END_SECONDS = 60.0  # supervisord ends its processes one after another
+_START_SECONDS = 180.0  # a new database took 14 s on two idle cores, much more on busy ones
+_END_SECONDS = 60.0  # supervisord stops its processes one after another
 _LOOK_SECONDS = 2.0  # for each question of `zoo cluster status`, which answers within 10 s
 _BUSY_SECONDS = 1.0  # an idle cluster answers a question in a tenth of a second
 _POLL_SECONDS = 0.1
-_API_PORT = 4200  # Prefect's own, where it is free
-# Below those that Linux lends to outgoing connections, which may take one before our server does.
+_API_PORT = 4200  # Prefect's own, if it is free
+# Below the ephemeral ports of Linux, since a connection might take one before our server does.
 _PORTS = range(20_000, 32_000)
 _UP = "Run `zoo cluster up`"
 _ENDED = "has ended"
@@ -86,7 +86,7 @@ def up(
         state.save()
         start_manager(configuration(state))
         tell = shown.update if said.is_terminal else said.print
-        # Where one does not start, what runs by then goes on, and a second time continues there.
+        # If a part fails to start, running parts go on, and the next call continues there.
         changed = [name for name in PARTS if _bring_up(name, state, tell)]
     answer(
         {"changed": changed, "ui": state.ui_url},
@@ -101,7 +101,7 @@ def up(
 
 
 def _left_behind() -> list[str]:
-    """Name the SQLite file of a cluster that an older version ran."""
+    """Name the SQLite file of a cluster that an older version ran, if there is one."""
     old = cluster_folder() / "prefect" / "prefect.db"
     return [f"older    runs are in {old}, which nothing reads or removes"] if old.exists() else []
 
@@ -118,17 +118,17 @@ def down() -> None:
     with messages().status("ending the cluster"), locked():
         try:
             state = ClusterState.load()
-        except MenagerieError:  # damaged: what runs is ended all the same
+        except MenagerieError:  # damaged: running processes are ended all the same
             state_path().replace(state_path().with_suffix(".damaged"))
             state = None
         ended, strays = sorted(running()), []
-        with suppress(OSError):  # no manager
+        with suppress(OSError):  # no supervisord
             manager = psutil.Process(ask_manager("getPID"))
             started = manager.children(recursive=True)
             ask_manager("shutdown")
             psutil.wait_procs([manager], _END_SECONDS)
             strays = [each for each in started if each.is_running()]
-            for each in strays:  # runs at work, and the compilers they started
+            for each in strays:  # active runs, and the compilers they started
                 with suppress(psutil.Error):
                     each.kill()
             psutil.wait_procs(strays, _END_SECONDS)
@@ -197,7 +197,7 @@ def restart(
 
     - `zoo cluster restart worker`
     """
-    with locked(), suppress(OSError):  # no manager
+    with locked(), suppress(OSError):  # no supervisord
         for name in reversed(_processes(names)):
             if name in running():
                 ask_manager("stopProcess", name)
@@ -205,7 +205,7 @@ def restart(
 
 
 def _processes(names: list[str] | None) -> list[str]:
-    """Return the named processes in the order of their start, by default all."""
+    """Return the named processes, by default all, in the order of their start."""
     for name in names or ():
         if name not in PORTS:
             raise UsageError(name, "is not a process of the cluster", f"Name {', '.join(PORTS)}")
@@ -222,7 +222,7 @@ def _look_at_all(state: ClusterState) -> list[Check]:
 
 
 def look_at(name: str, state: ClusterState) -> Check:
-    """Check a part: it is well, busy, starting again or down."""
+    """Check whether a part is well, busy, restarting or down."""
     began, process = time.monotonic(), _process(name) if name in PORTS else ""
     if process == _ENDED:
         return Check(name, Health.FAIL, _ENDED, _UP)
@@ -243,7 +243,7 @@ def look_at(name: str, state: ClusterState) -> Check:
 
 def _process(name: str) -> str:
     """Return why a process may not answer; empty if it has been running for some time."""
-    with suppress(ImportError, OSError):  # no manager
+    with suppress(ImportError, OSError):  # no supervisord
         for facts in ask_manager("getAllProcessInfo"):
             if facts["name"] == name and facts["statename"] not in ("STOPPED", "FATAL"):
                 young = facts["now"] - facts["start"] < _START_SECONDS
@@ -257,7 +257,7 @@ def log_path(name: str) -> Path:
 
 
 def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bool:
-    """Start it where it does not run, and wait until it is well; whether it was started."""
+    """Start a part if it is not running, and wait until it is well; return whether it started."""
     if name not in PORTS:
         return apply_wanted(state, tell)
     lacking = name not in running()
@@ -274,7 +274,7 @@ def _bring_up(name: str, state: ClusterState, tell: Callable[[str], None]) -> bo
 
 
 def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: None) -> bool:
-    """Apply what the server lacks or what changed; whether anything; MenagerieError if it fails."""
+    """Apply what is missing or changed, return whether anything was; MenagerieError on failure."""
     digest, log = Wanted().digest, log_path("apply")
     if state.applied == digest and look_at("deployments", state).health is not Health.FAIL:
         return False
@@ -299,9 +299,9 @@ def apply_wanted(state: ClusterState, tell: Callable[[str], None] = lambda _: No
 
 
 def _prepared(port: int | None) -> ClusterState:
-    """Return the state: that of last time where there is any, with the port that is asked for.
+    """Return the cluster's state, that of the last time if any, with the requested port.
 
-    A port on which another program listens is refused before anything is started.
+    A port on which another program listens is refused before anything starts.
     """
     last, known = ClusterState.load(), running()
     if last is None and port is None and is_free(_API_PORT):
@@ -309,7 +309,7 @@ def _prepared(port: int | None) -> ClusterState:
     chosen = zip(PORTS.values(), free_ports(len(PORTS)), strict=True)
     state = last or ClusterState.make({})
     state = state.model_copy(update={"ports": dict(chosen) | state.ports})
-    if port not in (None, state.ports["api"]):  # another of ours that has it gives way
+    if port not in (None, state.ports["api"]):  # another part of ours that has it gets a new one
         ports = {name: free_ports(1)[0] if n == port else n for name, n in state.ports.items()}
         state = state.model_copy(update={"ports": ports | {"api": port}})
     if state != last and known:
@@ -332,9 +332,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on 127.0.0.1 there now."""
+    """Return whether a server can listen on this port of 127.0.0.1 now."""
     with suppress(OSError), socket.socket() as probe:
-        # A port in TIME_WAIT is free. A server may listen while this socket only has the address.
+        # A port in TIME_WAIT is free. This socket only binds, so a server may still listen.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
         return True
@@ -346,7 +346,7 @@ def _anew(name: str) -> str:
 
 
 def _s3(state: ClusterState) -> str:
-    """Check the secret and the bucket, which is created if it is missing; return the address."""
+    """Check the secret and the bucket, creating a missing one; return the address."""
     from botocore.config import Config
 
     from zoo.store.s3 import S3Objects
@@ -393,7 +393,7 @@ def _deployments(state: ClusterState) -> str:
 
 
 def _worker(state: ClusterState) -> str:
-    """Check that this worker asks for work, by itself and by the server; name all online ones."""
+    """Check that the worker and the server both report polling; name all online workers."""
     pool = ask(state, f"/work_pools/{POOL}") or {}
     if pool.get("is_paused"):
         raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
@@ -414,10 +414,10 @@ def _client() -> httpx.Client:
 
 
 def ask(cluster: ClusterState, path: str, body: object = None) -> Any:
-    """Ask Prefect's API, e.g. `/work_pools/linux-cpu`, with a body by POST: faster than by Prefect.
+    """Send a request to Prefect's API, e.g. `/work_pools/linux-cpu`: a POST if there is a body.
 
-    Return the answer's JSON; None where the server knows no such thing. Raise MenagerieError if
-    there is no answer, or not one as Prefect's API gives.
+    Return the answer's JSON, or None if the server does not know the object. Raise MenagerieError
+    for no answer or an unexpected one. This is faster than Prefect's client.
     """
     auth = httpx.BasicAuth(*cluster.api_auth.get_secret_value().split(":", 1))
     try:
@@ -441,7 +441,7 @@ def ask(cluster: ClusterState, path: str, body: object = None) -> Any:
         raise MenagerieError(cluster.api_url, str(error).lower()) from error
 
 
-# What to say where all is well; each may raise. All but the deployments are processes.
+# The details of healthy parts; each may raise. All but the deployments are processes.
 PARTS: dict[str, Callable[[ClusterState], str]] = {
     "s3": _s3,
     "database": _database,

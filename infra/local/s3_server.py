@@ -1,8 +1,8 @@
 """A real S3 server without root, in one process: OpenStack Swift with its s3api.
 
 `python -m infra.local.s3_server FOLDER PORT` serves on loopback; `MENAGERIE_SWIFT_KEYS` has secrets
-by name, as JSON, and `swift.conf` all else. Swift's account, container and object servers answer
-anyone without authentication, so they listen on sockets in FOLDER that other users cannot open.
+by name, as JSON, and `swift.conf` everything else. Swift's account, container and object servers
+require no authentication, so they listen on sockets in FOLDER that other users cannot open.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ def listen(port: int, address: str = "127.0.0.1") -> Any:
 
 
 def serve(folder: Path, keys: dict[str, str], listeners: list[Any]) -> None:
-    """Serve S3 until a signal ends the process, by listeners of `listen`, or such in TLS.
+    """Serve S3 until a signal ends the process, on listeners of `listen` or their TLS wrappers.
 
-    The file system of `folder` has extended attributes, as ext4, xfs, btrfs and Linux's tmpfs have.
-    `keys` are secrets by name, account:user: each may do everything, and others nothing.
+    The file system of `folder` must have extended attributes, like ext4, xfs, btrfs and tmpfs.
+    `keys` are secrets by name, account:user: these users may do everything, others nothing.
     """
     os.umask(0o077)
     (folder / "devices" / "d1").mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    os.chdir(folder)  # the names of sockets must be short
-    use_hub("poll")  # as Swift does
+    os.chdir(folder)  # socket paths must be short
+    use_hub("poll")  # like Swift
     utils.monkey_patch()
     conf, servers = Path(__file__).with_name("swift.conf"), []
     utils.set_swift_dir(str(conf.parent))
     bufferedhttp.BufferedHTTPConnection = _InnerConnection
     places = {"swift_dir": folder, "devices": folder / "devices", "recon_cache_path": folder}
     settings = {name: str(path) for name, path in places.items()}
-    text = conf.read_text()  # a path may have letters that addresses of Paste's have not
+    text = conf.read_text()  # a path may contain characters that Paste's addresses may not
     for kind in ("account", "container", "object"):
         _write_ring(kind)
-        Path(f"{kind}.sock").unlink(missing_ok=True)  # of the last time
+        Path(f"{kind}.sock").unlink(missing_ok=True)  # of the previous run
         listener = eventlet.listen(f"{kind}.sock", family=socket.AF_UNIX, backlog=4096)
         inner = loadcontext(loadwsgi.APP, ConfigString(text), kind, global_conf=settings)
         servers.append(_spawn(listener, inner.create()))

@@ -1,8 +1,8 @@
-"""What the processes of the local cluster are given; `supervisord.conf` lists them.
+"""The configuration of the local cluster's processes; `supervisord.conf` lists them.
 
 `python -m infra.local.supervision NAME ARGUMENT...` becomes Python with these arguments, and ends
 with supervisord. Only it reads the secrets, and each process gets those that it needs in its
-environment: neither supervisord's file nor its environment nor any argument holds one.
+environment: supervisord's file and environment and all arguments are free of secrets.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from menagerie.process import end_with
 from zoo.errors import UsageError
 
 POOL = "linux-cpu"
-# Of each process, in `ClusterState`.
+# The ports of each process, by their names in `ClusterState`.
 PORTS = {"s3": "s3", "database": "database", "server": "api", "worker": "worker"}
-# Set for another server or store, they would lead our processes astray.
+# Set for another server or store, these would mislead our processes.
 _FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE")
 
 
 def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
-    """Return the variables of a process that hold secrets, and what belongs to them."""
+    """Return a process's variables that hold secrets, and related ones."""
     if name == "s3":
         keys = {ACCESS_KEY: state.s3_secret.get_secret_value()}
         return {"MENAGERIE_SWIFT_KEYS": json.dumps(keys)}
@@ -52,9 +52,9 @@ def secrets_of(name: str, state: ClusterState) -> dict[str, str]:
 
 
 def child_environment(values: dict[str, str] | None = None) -> dict[str, str]:
-    """Return our environment without variables meant for other servers, and `values`.
+    """Return our environment without variables meant for other servers, plus `values`.
 
-    Prefect has its files under our folder then, and sends nothing home.
+    Prefect then keeps its files under our folder and sends no telemetry.
     """
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)},
@@ -91,7 +91,7 @@ def configuration(state: ClusterState) -> str:
 
 
 def start_manager(text: str) -> None:
-    """Start supervisord with that file unless its processes run; UsageError if it cannot start."""
+    """Start supervisord with this file unless its processes run; raise UsageError if it fails."""
     with suppress(OSError):
         manager = psutil.Process(ask_manager("getPID"))
         if running():
@@ -104,7 +104,7 @@ def start_manager(text: str) -> None:
     write_private(folder / "manager.conf", text)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     env = child_environment({"PATH": path, "TMPDIR": str(folder / "tmp")})
-    # It listens before it leaves this process, so that it can be asked at once.
+    # It listens before it daemonises, so that it can be asked at once.
     command = [sys.executable, "-m", "supervisor.supervisord", "-c", "manager.conf"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""Prefect's worker, which begins by putting back the runs that its predecessor left.
+"""Prefect's worker, which first puts back the runs that its predecessor left.
 
 `python -m infra.local.worker POOL ARGUMENT...` is `prefect ARGUMENT...` after that.
 """
@@ -19,8 +19,8 @@ from zoo.processes import birth
 def put_back(pool: str) -> int:
     """Put runs whose process ended with its worker back into a pool's queue; return their number.
 
-    The server would notice by itself, but late: an event whose predecessor it saw before it was
-    restarted waits for a quarter of an hour. Call it while no worker serves the pool. Raise
+    The server would notice by itself, but late: after its restart, an event that follows one from
+    before it waits for a quarter of an hour. Call this while no worker serves the pool. Raise
     httpx.HTTPError if the server cannot be asked.
     """
     under_way = {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}
@@ -42,6 +42,6 @@ def put_back(pool: str) -> int:
 
 
 if __name__ == "__main__":
-    with suppress(Exception):  # however it fails: the automations will see to them too, only later
+    with suppress(Exception):  # whatever the failure: the automations will handle them later
         put_back(sys.argv.pop(1))
     app()
