@@ -1,1 +1,1 @@
-"""Edits, checks, interprets and records programs as graphs."""
+"""Program graphs: editing, checking, interpreting and recording them."""

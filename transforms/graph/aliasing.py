@@ -1,11 +1,11 @@
-"""Finds which nodes of a graph may share memory.
+"""Which nodes of a graph may share memory.
 
-This is a may-analysis: nodes in different sets never share memory, nodes in one set may. It need
-not know when memory is written, because a `ProgramEditor` holds no call that writes. Sharing comes
-from the alias annotations of the operators' schemas. Composite operators need not declare what
-they return (`einsum("ij->ji", x)` returns a view), so they are run on fake tensors and their
-storages compared, except those that always compute (`FRESH`). Python functions and higher-order
-operators are assumed to share everything.
+A may-analysis: nodes in different sets never share memory, and nodes in one set may. It ignores the
+order of writes, because a `ProgramEditor` holds no call that writes. Sharing is derived from the
+alias annotations in the operators' schemas. Composite operators need not declare that they return
+views (`einsum("ij->ji", x)` does), so they run on fake tensors and their storages are compared,
+except for those that always compute (`FRESH`). Python functions and higher-order operators are
+assumed to share everything.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from transforms.graph.schemas import (
 
 aten = torch.ops.aten
 
-# Views in truth, though their schemas declare none.
+# These return views, though their schemas declare none.
 _UNDECLARED = frozenset({
     "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
     "aten::native_dropout", "aten::_conj_physical", "aten::set_",
 })  # fmt: skip
 
-# Made like another value, but of a size and content that are said: they need not wait for it.
+# Their size and content are given, so decomposing them drops the dependency on a tensor's value.
 _BY_SIZE = get_decompositions([aten.new_zeros, aten.new_ones, aten.new_full])
 
 
 def _assert(held: torch.Tensor) -> None:
-    """Assert with a message: torch drops an assertion without one."""
+    """Assert with a message, because torch drops an assertion without one."""
     aten._assert_async.msg(held, "an assertion of a value does not hold")
 
 
-# Composite, and what they return is new memory whatever their arguments.
+# Composite operators whose result is new memory, whatever their arguments.
 FRESH = frozenset({
     "aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d",
     "aten::layer_norm", "aten::group_norm", "aten::batch_norm",
@@ -59,10 +59,10 @@ FRESH = frozenset({
 
 
 class Aliasing:
-    """The sets of nodes that may share memory; a later node must be `adopt`ed first."""
+    """Sets of nodes that may share memory; a node inserted later must be `adopt`ed before use."""
 
     def __init__(self, graph: Graph) -> None:
-        self._sharing: dict[Node, set[Node]] = {}  # the set that a node is in
+        self._sharing: dict[Node, set[Node]] = {}  # the set that each node is in
         self._returned: list[Node] = []
         self._inputs: list[Node] = []
         for node in graph.nodes:
@@ -75,14 +75,14 @@ class Aliasing:
                 self.merge(node, source)
 
     def merge(self, one: Node, other: Node) -> None:
-        """Record that two nodes now share memory."""
+        """Record that two nodes may share memory."""
         gone, kept = sorted((self._sharing[one], self._sharing[other]), key=len)
         if gone is not kept:
             kept |= gone
             self._sharing.update(dict.fromkeys(gone, kept))
 
     def adopt(self, node: Node, *sharing: Node) -> None:
-        """Add a new node, and find the nodes with which it shares memory."""
+        """Add a new node, which shares memory with the given nodes."""
         self._sharing[node] = {node}
         for other in sharing:
             self.merge(other, node)
@@ -96,7 +96,7 @@ class Aliasing:
         return [n for n in self._returned if self.share(n, node)]
 
     def is_last_read(self, call: Node) -> bool:
-        """Return whether nothing reads what a call writes by a name from before it, or an input."""
+        """Return whether a write's memory is no input's, and no other older alias is read later."""
         before = (n for n in self._sharing[call] - {call.args[0]} if n < call)
         late = any(user > call for node in before for user in node.users)
         return not late and not self.is_input(call)
@@ -107,7 +107,7 @@ class Aliasing:
 
 
 def _shared_with(node: Node, *, guess: bool = True) -> list[Node]:
-    """Return the arguments whose memory a result may share; without `guess` by running it."""
+    """Return the arguments whose memory a result may share; with `guess`, all if it cannot run."""
     if node.op != "call_function" or not tensors_of(node):
         return []
     schema = schema_of(node.target)
@@ -125,12 +125,12 @@ def _shared_with(node: Node, *, guess: bool = True) -> list[Node]:
 
 
 def _probed(node: Node, sources: list[Node], guess: bool) -> list[Node]:
-    """Return the arguments whose storage the call returns when it is run on their fake values."""
+    """Return the arguments whose storage the call returns when it runs on their fake values."""
     tensors = [t for n in sources for t in tensors_of(n)]
     try:
         with no_new_guards(cast("FakeTensor", tensors[0]).fake_mode):
             result = call_with(node, lambda n: n.meta["val"])
-    except Exception:  # noqa: BLE001 - what cannot be run may share
+    except Exception:  # noqa: BLE001 - a call that cannot run may share
         return sources if guess else []
     results = result if isinstance(result, (list, tuple)) else [result]
     returned = {t.untyped_storage()._cdata for t in results if isinstance(t, torch.Tensor)}
@@ -138,20 +138,20 @@ def _probed(node: Node, sources: list[Node], guess: bool) -> list[Node]:
 
 
 def nodes_of(program: ExportedProgram) -> list[Node]:
-    """Return the nodes of a program's graph, and of those that it calls."""
+    """Return the nodes of a program's graph and of the graphs that it calls."""
     graphs = [each.graph for each in program.graph_module.modules() if hasattr(each, "graph")]
     return [node for graph in graphs for node in graph.nodes]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Return the program in inference form: nothing is written, composite operators are kept.
+    """Return the program in inference form: without writes, with composite operators kept whole.
 
-    An operator that would fix dynamic sizes when written out, such as an LSTM, stays.
+    An operator that cannot run for all sizes, such as an LSTM, stays: decomposing would fix them.
     """
     table: dict[Any, Any] = _BY_SIZE | {aten._assert_async.default: _assert}
     results = _results_of_writes(program)
     if results is None:
-        # torch takes each composite operator for one that makes new memory.
+        # torch assumes that every composite operator returns new memory.
         composites = [node for node in nodes_of(program) if is_composite(node.target)]
         seen: list[Any] = [n.target for n in composites if _shared_with(n, guess=False)]
         table |= {target: as_torch_does(target) for target in seen}
@@ -159,10 +159,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
 
 
 def _results_of_writes(program: ExportedProgram) -> dict[Node, OpOverload] | None:
-    """Return the operator that returns what each writing call writes; None if that is not enough.
+    """Return a functional operator for each writing call; None if that does not suffice.
 
-    It is where what reads the memory later reads it by the tensor written or by the call's result,
-    and nothing is written in the graphs that the program calls.
+    It suffices if every later reader of the written memory uses the written tensor or the call's
+    result, and no graph that the program calls writes.
     """
     results: dict[Node, OpOverload] = {}
     written = [node for node in nodes_of(program) if writes(node)]
@@ -176,7 +176,7 @@ def _results_of_writes(program: ExportedProgram) -> dict[Node, OpOverload] | Non
 
 
 def _returning(node: Node) -> OpOverload | None:
-    """Return the operator that returns what one such as `relu_` writes; None if there is none."""
+    """Return the functional variant of an operator such as `relu_`; None if there is none."""
     target: Any = node.target
     space, _, name = qualified_name(target).partition("::")
     packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
@@ -188,10 +188,10 @@ def _returning(node: Node) -> OpOverload | None:
         value: Any = args[0]
         with no_new_guards(value.fake_mode):
             result = way(*args, **kwargs)
-        # `as_strided` reads by strides, and what overlaps or is a part has not its memory alone.
+        # `as_strided` sees strides, and an overlapping or partial tensor does not own its storage.
         sizes = *value.shape, *value.stride(), value.numel() * value.element_size()
         laid_out = [(*t.shape, *t.stride(), t.untyped_storage().nbytes()) for t in (value, result)]
         same = result.dtype == value.dtype and all(surely_equal(each, sizes) for each in laid_out)
-    except Exception:  # noqa: BLE001 - torch's own way may know how
+    except Exception:  # noqa: BLE001 - torch's own decomposition may handle it
         return None
     return way if same else None

@@ -1,4 +1,4 @@
-"""Describes how a program is called: its tensors, its dynamic sizes and its state."""
+"""How a program is called: its tensors, its dynamic sizes and the state it keeps between calls."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from zoo.errors import ExportError, UsageError
 
-DTYPES = {getattr(torch, dtype.value): dtype for dtype in Dtype}  # that artifacts know
-CONSTANTS = (bool, int, float, str, type(None))  # that a call may be given beside its tensors
+DTYPES = {getattr(torch, dtype.value): dtype for dtype in Dtype}  # those that artifacts support
+CONSTANTS = (bool, int, float, str, type(None))  # that a call may take beside its tensors
 _NO_OBJECTS = "Return tensors; a model of transformers keeps no cache with config.use_cache = False"
-Call = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]  # by names
-Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
+Call = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]  # tensors by name
+Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest size, highest size and step
 _WHOLE = "Give DynamicCache() without a config, which holds all of them"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BOUNDED = "Say one, e.g. torch.export.Dim('batch', min=1, max=64): both ends are proven"
@@ -48,7 +48,7 @@ _INDEPENDENT = "Sizes are independent: make one input of the other in forward, o
 
 @dataclass(frozen=True)
 class Signature:
-    """The signature of a call, as in a bundle's manifest."""
+    """The part of a bundle's manifest that describes a call."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -61,10 +61,10 @@ def signature_of(
     outputs: Sequence[str],
     dimensions: Dimensions,
 ) -> Signature:
-    """Return the signature of a program with such names and shapes of inputs and outputs.
+    """Return the signature of a program, with the given input names and shapes and output names.
 
-    An output's axis has the name of a dimension where it equals one, `?` where it depends on one
-    in another way.
+    An output's axis has the name of a dimension if it equals one, and `?` if it depends on one in
+    another way.
     """
     symbols: dict[str, str] = {}
     taken = []
@@ -79,21 +79,21 @@ def signature_of(
 
 
 def given(program: ExportedProgram) -> list[Any]:
-    """Return the fake values of the user's inputs, in order; constants as they are."""
+    """Return the fake values of the user's inputs, in order; constants stay as they are."""
     return _values(program, program.graph_signature.user_inputs)
 
 
 def returned(program: ExportedProgram) -> list[Any]:
-    """Return the fake values of the user's outputs, in order; constants as they are."""
+    """Return the fake values of the user's outputs, in order; constants stay as they are."""
     return _values(program, program.graph_signature.user_outputs)
 
 
 def output_names(program: ExportedProgram) -> tuple[str, ...]:
-    """Return a name for each value returned: its keys, or `output` and its positions."""
+    """Return a name for each returned value: its keys, or `output` and its positions."""
     spec = program.call_spec.out_spec
-    # A cache is made of tensors of four axes, and of nothing else.
+    # Rebuilding a cache needs tensors of four axes; other containers accept any value.
     leaves = tree_unflatten([torch.zeros(1, 1, 1, 1)] * spec.num_leaves, spec)
-    # Of the fields of its own results, such as topk's, torch's trees know nothing.
+    # torch's pytrees do not name the fields of its own result types, such as topk's.
     named = tree_map(_fields, leaves, is_leaf=is_structseq_instance)
     names = [_name(path) for path, _ in tree_flatten_with_path(named)[0]]
     if len({*names}) < len(names):
@@ -102,7 +102,7 @@ def output_names(program: ExportedProgram) -> tuple[str, ...]:
 
 
 def named_tensors(result: Any) -> Any:
-    """Return a result of forward, with names for fields of a dataclass or cache, or beside None."""
+    """Return the result; by name and without None if it has a dataclass, a cache or None."""
     if any(is_dataclass(leaf) for leaf in tree_leaves(result)):
         result = tree_map(_opened, result)
     leaves, spec = tree_flatten_with_path(result)
@@ -113,18 +113,18 @@ def named_tensors(result: Any) -> Any:
             raise ExportError("forward", fact, _NO_OBJECTS)
     if len(tensors) == len(leaves) and is_plain(spec):
         return result
-    named = dict(tensors)  # by position, where two would have one name
+    named = dict(tensors)  # by position if two would share a name
     return named if len(named) == len(tensors) else [leaf for _, leaf in tensors]
 
 
 def is_plain(spec: TreeSpec) -> bool:
-    """Return whether a tree has only Python's own containers, which any torch can load."""
+    """Return whether a tree consists of Python's own containers, which every torch can load."""
     own = spec.is_leaf() or spec.type in BUILTIN_TYPES or issubclass(spec.type, tuple)
     return own and all(map(is_plain, spec.children()))
 
 
 def know_caches() -> None:
-    """Register transformers' caches with torch's pytrees, if its models were made."""
+    """Register transformers' caches with torch's pytrees if transformers is imported."""
     if "transformers.cache_utils" not in sys.modules:
         return
     support = importlib.import_module("transformers.integrations.executorch")
@@ -143,7 +143,7 @@ def know_caches() -> None:
 
 
 def refuse_dropped_tokens(place: str, given: Any, rebuilt: Any) -> None:
-    """Raise UsageError if a cache, rebuilt from its tensors, has seen fewer tokens."""
+    """Raise UsageError if a cache has seen fewer tokens after it is rebuilt from its tensors."""
     kind: Any = getattr(sys.modules.get("transformers.cache_utils"), "DynamicCache", ())
 
     def lengths(tree: Any) -> list[int]:
@@ -158,7 +158,7 @@ def refuse_dropped_tokens(place: str, given: Any, rebuilt: Any) -> None:
 
 
 def _opened(leaf: Any) -> Any:
-    """Return the fields of a dataclass by name, where torch's trees do not know it."""
+    """Return the fields of a dataclass by name, since torch's pytrees do not know it."""
     if not is_dataclass(leaf) or isinstance(leaf, type):
         return leaf
     return {each.name: tree_map(_opened, getattr(leaf, each.name)) for each in fields(leaf)}
@@ -181,7 +181,7 @@ def _values(program: ExportedProgram, names: Sequence[Any]) -> list[Any]:
 
 
 def state_of(program: ExportedProgram) -> tuple[str, ...]:
-    """Return the names of the buffers that a call of a program writes, each once."""
+    """Return the names of the buffers that a call of a program writes, without duplicates."""
     return tuple(dict.fromkeys(program.graph_signature.buffers_to_mutate.values()))
 
 
@@ -190,17 +190,17 @@ class Eager:
     """A program in eager PyTorch: it takes tensors by name and returns tensors by name."""
 
     module: torch.nn.Module  # in eval mode
-    # What its forward takes by position and by keyword, of tensors by name
+    # Maps tensors by name to the positional and keyword arguments of forward
     arguments: Callable[[Mapping[str, Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
-    results: Callable[[Any], dict[str, Tensor]]  # outputs by name, of what forward returns
+    results: Callable[[Any], dict[str, Tensor]]  # maps what forward returns to outputs by name
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Call the program once; what it writes to buffers stays."""
+        """Call the program once; buffers that it writes keep their new values."""
         arguments, keywords = self.arguments(inputs)
         return self.results(self.module(*arguments, **keywords))
 
     def from_first_state(self) -> Call:
-        """Make the calls one after another from the module's buffers, which stay unchanged."""
+        """Return a call that keeps its own state, from the module's buffers, which stay as is."""
         buffers = {n: value.detach().clone() for n, value in self.module.named_buffers()}
 
         def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -211,24 +211,24 @@ class Eager:
         return call
 
     def first(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Make the first call after a reset, whatever was called before."""
+        """Return the outputs of the first call after a reset, whatever was called before."""
         return self.from_first_state()(inputs)
 
 
-Shapes = dict[str, tuple[int | str, ...]]  # by input
+Shapes = dict[str, tuple[int | str, ...]]  # by input name
 
 
 def named_sizes(
     place: str, program: ExportedProgram, inputs: Mapping[str, Any]
 ) -> tuple[Shapes, Dimensions]:
-    """Return every input's shape with names for its dynamic axes, and the ranges of these.
+    """Return the shape of every input with names for its dynamic axes, and their ranges.
 
-    A dimension has the name of its `torch.export.Dim` in `inputs`, which has the `dynamic_shapes`
-    of each input in order; else its input's and axis's. Raise ExportError if a range has no end, or
-    a size is not a multiple of an independent one.
+    `inputs` maps each input, in order, to its `dynamic_shapes`. A dimension is named after its
+    `torch.export.Dim`, or else after its input and axis. Raise ExportError if a range is unbounded,
+    or if a size is not a multiple of an independent one.
     """
-    found: dict[str, str] = {}  # the expression of a size, and its name
-    roots: dict[str, str] = {}  # a symbol, and the expression that it was seen in
+    found: dict[str, str] = {}  # expression of a size -> its name
+    roots: dict[str, str] = {}  # symbol -> the expression that it was first seen in
     dimensions: Dimensions = {}
     made: Shapes = {}
     for (name, axes), value in zip(inputs.items(), given(program), strict=True):
@@ -283,11 +283,11 @@ def _dim_name(axes: Any, axis: int) -> str:
 def axes_by_input(
     place: str, slots: Mapping[str, Any], tensors: Mapping[Any, Any], shapes: Any
 ) -> list[Any]:
-    """Return what `dynamic_shapes` says of each tensor and constant of the inputs, in order.
+    """Return the `dynamic_shapes` of each tensor and constant of the inputs, in order.
 
-    `slots` has by parameter of forward the key of its input, of `*args` and `**kwargs` of several;
-    `tensors` are the inputs, by position or name. What `shapes` leaves out has fixed sizes. Raise
-    UsageError, at `place`, where it does not fit the inputs.
+    `slots` maps each parameter of forward to the key of its input, or to several keys for `*args`
+    and `**kwargs`; `tensors` are the inputs, by position or name. Sizes that `shapes` leaves out
+    are fixed. Raise UsageError, at `place`, if it does not fit the inputs.
     """
     if any(isinstance(slot, dict) for slot in slots.values()):
         fact = "takes inputs by `**`, and of those torch.export makes no size dynamic"
@@ -323,7 +323,7 @@ def _count(value: Any) -> str:
 
 
 def _spread(value: Any, axes: Any) -> list[Any]:
-    """Return the entry for each tensor and constant in a value; ValueError if it does not fit."""
+    """Return an entry for each tensor and constant in a value; ValueError if it does not fit."""
     if isinstance(value, (Tensor, *CONSTANTS)):
         if not isinstance(axes, Mapping):
             return [axes]
@@ -342,7 +342,7 @@ def _spread(value: Any, axes: Any) -> list[Any]:
 
 
 def _fits(slot: Any, axes: Any) -> bool:
-    """Return whether that can be the axes of a parameter's input, or of each of its several."""
+    """Return whether `axes` can describe a parameter's input, or each of its several inputs."""
     if isinstance(slot, tuple) and axes is not None:
         return isinstance(axes, (list, tuple)) and len(axes) == len(slot)
     return slot is not None and isinstance(axes, (Mapping, list, tuple, type(None)))

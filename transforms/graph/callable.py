@@ -1,4 +1,4 @@
-"""Makes a program of a model, as a manifest's entry describes it, callable in eager PyTorch."""
+"""A program of a manifest entry's model, as eager PyTorch runs it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NO_NESTING = "for tensors within one, a model that returns them side by side is
 
 
 class CallableProgram(torch.nn.Module):
-    """One program of a model as a function of tensors: fixed arguments set, outputs picked.
+    """One program of a model as a function of tensors: fixed arguments set, outputs selected.
 
-    The model, in eval mode, is the whole one; an ExportError says that it has no part as the spec
-    names it, or that this takes no inputs of these names.
+    `model` is the whole model, in eval mode. Raise ExportError if it lacks the part that the spec
+    names, or if the part does not take inputs of these names.
     """
 
     def __init__(self, model: torch.nn.Module, spec: ProgramSpec) -> None:
@@ -40,14 +40,14 @@ class CallableProgram(torch.nn.Module):
             raise self._error(f"cannot be called so: {fault}", step)
 
     def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Call the part with `inputs` in the order of the spec; return its tensors by name."""
+        """Call the part with `inputs`, in the order of the spec; return its tensors by name."""
         named = {i.name: value for i, value in zip(self._spec.inputs, inputs, strict=True)}
         prepared = stepped(named, self._spec.before)
         found = self._pick(self.model(**prepared, **self._spec.arguments))
         return stepped(found, self._spec.after)
 
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
-        """Return the tensors that the spec names, or by position if results have no names."""
+        """Return the tensors that the spec names, by position if the results have no names."""
         wanted, by_name = self._spec.outputs, hasattr(result, "keys")
         found: dict[str, Any]
         if isinstance(result, torch.Tensor):
@@ -67,7 +67,7 @@ class CallableProgram(torch.nn.Module):
         if wanted:
             values = [found[name] for name in wanted] if by_name else found.values()
             found = dict(zip(wanted, values, strict=False))
-        else:  # a size or None is left out; tensors within one of several results would be missed
+        else:  # leave out sizes and None; tensors nested in one of several results are errors
             kept = torch.Tensor if by_name else (torch.Tensor, tuple, list, dict)
             found = {name: value for name, value in found.items() if isinstance(value, kept)}
         if not found:
@@ -85,12 +85,12 @@ class CallableProgram(torch.nn.Module):
 
 
 def eager_of(model: torch.nn.Module, spec: ProgramSpec) -> Eager:
-    """Return a program of a model; its inputs are given in the spec's order."""
+    """Return a program of a model; its inputs must be passed in the spec's order."""
     return Eager(CallableProgram(model, spec), lambda given: (tuple(given.values()), {}), dict)
 
 
-# Inside, eager's layers of transformers compute what export records of them: their fast path, which
-# it never sees, gives zeros where a mask hides tokens.
+# Make eager's transformer layers compute what export records: their fast path, which export never
+# sees, returns zeros where a mask hides tokens.
 without_fast_path = functools.partial(
     switched_off, torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
 )

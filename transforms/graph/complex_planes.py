@@ -34,7 +34,7 @@ class Planes(NamedTuple):
     imag: Any
 
 
-# What moves elements without looking at them does the same to each plane.
+# Operators that move elements without looking at them, so they do the same to each plane.
 _LAYOUT = (
     aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default,
     aten.expand.default, aten.flatten.using_ints, aten.mT.default, aten.narrow.default,
@@ -48,13 +48,13 @@ _LAYOUT = (
 
 
 def is_complex(node: Node) -> bool:
-    """Return whether a node's value is complex, or some of its values are."""
+    """Return whether a node's value, or one of its values, is complex."""
     values = pytree.tree_leaves(node.meta.get("val"))
     return any(isinstance(v, torch.Tensor) and v.is_complex() for v in values)
 
 
-# Computes a call of its arguments, which are planes where they were complex. Gives NotImplemented
-# for arguments that it leaves to torch's form, and raises `Unfit` where it knows of none.
+# Computes a call from its arguments, with planes for complex ones. Returns NotImplemented for
+# arguments that it leaves to torch's form, and raises `Unfit` if it knows that there is none.
 Form: TypeAlias = Callable[..., Any]
 
 
@@ -82,7 +82,7 @@ def _widened(z: Any) -> Planes:
 
 
 def _product(left: Any, right: Any, by: Any = operator.mul) -> Any:
-    (a, b), (c, d) = _widened(left), _widened(right)  # NaN spreads, also where one is real
+    (a, b), (c, d) = _widened(left), _widened(right)  # NaN spreads even if one operand is real
     return Planes(by(a, c) - by(b, d), by(a, d) + by(b, c))
 
 
@@ -90,7 +90,7 @@ def _quotient(left: Any, right: Any) -> Any:
     if not isinstance(right, Planes | complex):
         return _of_each(torch.div)(_product(left, 1.0), right)
     (a, b), (c, d) = _widened(left), _widened(right)
-    wide = c.abs() >= d.abs()  # as eager does: no square overflows, infinity divides to 0
+    wide = c.abs() >= d.abs()  # as in eager: no square overflows, division by infinity gives 0
     large, small = torch.where(wide, c, d), torch.where(wide, d, c)
     none = (c == 0) & (d == 0)
     ratio = torch.where(none, 0.0, small / large)
@@ -103,7 +103,7 @@ def _quotient(left: Any, right: Any) -> Any:
 def _raised(z: Any, n: Any) -> Any:
     if isinstance(n, complex) or not isinstance(z, Planes):
         return NotImplemented
-    if abs(n) in {0.5, 2, 3}:  # as eager does
+    if abs(n) in {0.5, 2, 3}:  # as in eager
         whole = _root(z) if abs(n) < 1 else functools.reduce(_product, [z] * int(abs(n)))
         return whole if n > 0 else _quotient(1.0, whole)
     size, angle = torch.hypot(*z) ** n, torch.atan2(z.imag, z.real) * n
@@ -113,7 +113,7 @@ def _raised(z: Any, n: Any) -> Any:
 def _root(z: Planes) -> Planes:
     """Compute the larger part by a root and the other by a division, so that neither cancels."""
     a, b = z
-    large = 2 * torch.sqrt(a.abs() / 8 + torch.hypot(a / 8, b / 8))  # which do not overflow
+    large = 2 * torch.sqrt(a.abs() / 8 + torch.hypot(a / 8, b / 8))  # scaled: no overflow
     small = torch.where(large == 0, 0.0, b.abs() / (2 * large))
     large, small = (torch.where(b.isinf(), torch.inf, part) for part in (large, small))
     real, imag = torch.where(a >= 0, large, small), torch.where(a >= 0, small, large)
@@ -127,7 +127,7 @@ def _times(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def _exponential(z: Planes) -> Planes:
     a, b = z
-    size = torch.exp(a / 2)  # does not overflow where the whole does
+    size = torch.exp(a / 2)  # does not overflow where the square of it does
     wild = a.isinf() & ~b.isfinite()
     imag = _times(size, _times(size, b.sin()))
     return Planes(
@@ -137,10 +137,10 @@ def _exponential(z: Planes) -> Planes:
 
 def _hyperbolic_sine(a: torch.Tensor, b: torch.Tensor) -> Planes:
     wild = a.isinf() & ~b.isfinite()
-    sine, cosine = (a / 2).sinh(), (a / 2).cosh()  # whose products do not overflow in between
+    sine, cosine = (a / 2).sinh(), (a / 2).cosh()  # their products do not overflow in between
     real = torch.where(wild, torch.inf, _times(b.cos(), 2 * sine) * cosine)
     first, second = (_times(part, _times(part, b.sin())) for part in (cosine, sine))
-    return Planes(real, first + second)  # not `sum`, whose 0 would make +0 of -0
+    return Planes(real, first + second)  # not `sum`, whose initial 0 would turn -0 into +0
 
 
 def _hyperbolic_cosine(a: torch.Tensor, b: torch.Tensor) -> Planes:
@@ -167,7 +167,7 @@ def _less_one(z: Planes) -> Planes:
 
 
 def _sum(sign: int, left: Any, right: Any, *, alpha: Any = 1) -> Any:
-    """Multiply by alpha as eager does: a complex 1 spreads a plane's NaN to the other."""
+    """Multiply by alpha as eager does: a complex 1 spreads a NaN to the other plane."""
     if isinstance(alpha, complex):
         return NotImplemented
     (a, b), (c, d) = _widened(left), _widened(right)
@@ -220,7 +220,7 @@ _FORMS: dict[Any, Form] = {
         (aten.conj.default, aten._conj.default, aten.conj_physical.default),
         lambda z: Planes(z.real, -z.imag),
     ),
-    aten.abs.default: lambda z: torch.hypot(z.real, z.imag),  # no square overflows or vanishes
+    aten.abs.default: lambda z: torch.hypot(z.real, z.imag),  # no square overflows or underflows
     aten.real.default: lambda z: z.real,
     aten.imag.default: lambda z: z.imag,
     aten.view_as_real.default: lambda z: torch.stack([z.real, z.imag], -1),
@@ -242,8 +242,8 @@ _FORMS: dict[Any, Form] = {
 class ComplexProgram:
     """Finds the complex numbers of a program that planes can carry, and rewrites them.
 
-    Operators that are not known here have `forms`; calls of these on real tensors are rewritten
-    whatever they give.
+    `forms` adds operators that are not known here; their calls on real tensors are rewritten too,
+    whatever they return.
     """
 
     def __init__(self, editor: ProgramEditor, forms: Mapping[Any, Form]) -> None:
@@ -271,7 +271,7 @@ class ComplexProgram:
         return {node: reason for node, reason in found.items() if reason}
 
     def _refusal(self, source: Node, carried: set[Node]) -> str | None:
-        """Return why a source cannot be carried, following each consumer until numbers are real."""
+        """Return why a source cannot be carried, following consumers until values are real."""
         called = [source] if source.op == "call_function" else []
         reasons = (self._call_refusal(n, carried) for n in (*called, *_consumers(source)))
         return next((reason for reason in reasons if reason), None)
@@ -292,7 +292,7 @@ class ComplexProgram:
     def _trace(self, node: Node) -> GraphModule | str:
         """Trace a call's form, or else torch's own; if neither works, return the reason.
 
-        Its inputs are the planes of complex operands, and all other nodes, in order.
+        Its inputs are the planes of complex operands and the values of all other nodes, in order.
         """
         nodes = node.all_input_nodes
         values = [value for n in nodes for value in self._fakes(n)]
@@ -323,7 +323,7 @@ class ComplexProgram:
             whole = not any(n.op == "get_attr" or is_complex(n) or has_effect(n) for n in nodes)
             result = traced.graph.output_node().args[0]
             whole &= is_complex(node) <= isinstance(result, list | tuple)
-        except Exception:  # noqa: BLE001 - torch's forms fail in many ways for what they lack
+        except Exception:  # noqa: BLE001 - torch's forms fail in many ways
             whole = False
         lacking = f"{node.name} ({node.target}) has no form in real and imaginary planes here"
         return traced if whole else lacking
@@ -343,25 +343,25 @@ class ComplexProgram:
         rewritten = {n for source in self.sources for n in (source, *_consumers(source))}
         fresh: list[Node] = []
         for node in [n for n in self._editor.graph.nodes if n in rewritten]:
-            if node.target is aten._assert_tensor_metadata.default:  # of what was complex
+            if node.target is aten._assert_tensor_metadata.default:  # it checks a complex value
                 self._editor.graph.erase_node(node)
                 continue
             made = self._planes[node] = self._made(node)
             if is_complex(node) or not isinstance(made, Node):
-                continue  # of a list, users take single ones
+                continue  # users of a list take its items one by one
             for each in list(node.users) if _is_only_squared(node) else [node]:
                 self._editor.replace(each, made)
             fresh.append(made)
         return fresh
 
     def _made(self, node: Node) -> Any:
-        """Return what takes a node's place: a node, planes of them, or a list of either."""
+        """Return the replacement of a node: a node, its planes, or a list of either."""
         if node.op == "placeholder":
             return _constant(self._editor, node)
         if node.target is operator.getitem:
             return self._planes[node.args[0]][node.args[1]]  # type: ignore[index]
         traced, nodes = self._traced[node], node.all_input_nodes
-        assert isinstance(traced, GraphModule)  # noqa: S101 - else it was refused
+        assert isinstance(traced, GraphModule)  # noqa: S101 - otherwise it was refused
         given = [p for n in nodes for p in (self._planes[n] if is_complex(n) else [n])]
         made = inline(self._editor, traced, given, node, same_strides=False)
         if isinstance(node.meta["val"], list | tuple):

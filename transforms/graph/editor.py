@@ -1,7 +1,7 @@
-"""Edits the graph of an ExportedProgram and keeps its signature and weights consistent.
+"""ProgramEditor: edits the graph of an ExportedProgram, and its signature and weights with it.
 
-The edited graph is functional: no call writes into memory that another one reads. So passes need
-to know only values, not when memory holds them.
+An editor's program is functional: no call writes into memory that another one reads. So passes
+consider values only, and never when memory holds them.
 
 An ExportedProgram lists its constants as placeholders of the graph, as entries of the graph
 signature and as tensors of the state dict. The editor keeps the three in step, and gives every new
@@ -28,47 +28,47 @@ from transforms.graph.aliasing import Aliasing, functional, nodes_of
 from transforms.graph.retrace import decompose_program, named_outputs
 from transforms.graph.schemas import call_with, hashable, schema_of, writes
 
-# Where a node comes from; copied from the node that a new one replaces.
+# Metadata on a node's origin, copied from the node that a new one replaces.
 _ORIGIN_KEYS = ("stack_trace", "nn_module_stack", "torch_fn", "from_node", "seq_nr")
 _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def _must_stay(node: Node) -> bool:
-    """Return whether a call without users must stay, as assertions must."""
+    """Return whether a call without users is not dead code, such as an assertion."""
     schema, home = schema_of(node.target), getattr(node.target, "__module__", "")
-    ends = home == "torch._functorch.predispatch"  # of torch.vmap
+    ends = home == "torch._functorch.predispatch"  # ends a torch.vmap
     return node.is_impure() or ends or (schema is not None and not schema.returns)
 
 
 def fake_value(node: Node) -> Any:
-    """Return a node's fake tensor (or tuple, or number): shape, strides, dtype, no data."""
+    """Return a node's fake tensor (or tuple, or number), which has shape, strides and no data."""
     return node.meta["val"]
 
 
 class ProgramEditor:
     """An editable copy of a program; the original program is never changed.
 
-    The copy is made once, and weights are shared with it: passes that run one after another share
-    an editor. Where the program writes in place, as torch.export leaves it, the copy returns what
-    is written beside its results, unless `as_written` keeps such calls. Errors call it `place`.
+    The copy is made once and shares its weights: passes that run one after another share an editor.
+    If the program writes in place, as torch.export leaves it, the copy returns the written values
+    beside its results, unless `as_written` keeps such calls. Errors name it `place`.
     """
 
     def __init__(
         self, program: ExportedProgram, place: str = "program main", *, as_written: bool = False
     ) -> None:
         self.place = place
-        self.first_state: Mapping[str, Any] = program.state_dict  # before any pass
+        self.first_state: Mapping[str, Any] = program.state_dict  # before any pass runs
         if not as_written and any(map(writes, nodes_of(program))):
             program = functional(program)
         graph = copy.deepcopy(program.graph)
         for old, new in zip(program.graph.nodes, graph.nodes, strict=True):
-            new.name = old.name  # a copy renames `input` to `input_1`; the signature would not know
+            new.name = old.name  # a copy renames `input` to `input_1`, unlike the signature
         module = torch.fx.GraphModule(program.graph_module, graph)
         module.meta = copy.copy(program.graph_module.meta)
         self._edit(program, graph, module)
 
     def _edit(self, program: ExportedProgram, graph: Graph, module: torch.fx.GraphModule) -> None:
-        """Start from a program's signature and constants, and a graph of the editor's own."""
+        """Start from a program's signature and constants, and a graph that the editor owns."""
         self._program = program
         self.graph = graph
         self.module = module
@@ -83,12 +83,12 @@ class ProgramEditor:
 
     @property
     def program(self) -> ExportedProgram:
-        """The program that was last returned, or the original one."""
+        """The program as `finish` last returned it; the original one before that."""
         return self._program
 
     @property
     def fake_mode(self) -> FakeTensorMode:
-        """The mode that the program's fake values live in, with its symbolic shapes."""
+        """The mode of the program's fake values, with its symbolic shapes."""
         for node in self.graph.nodes:
             if isinstance(node.meta.get("val"), Tensor):
                 mode: FakeTensorMode = node.meta["val"].fake_mode
@@ -98,7 +98,7 @@ class ProgramEditor:
     def least(self, size: Any) -> int | None:
         """Return the least value of a symbol of dynamic sizes; None if it is unknown.
 
-        torch takes a size for 2 at least where a range of its multiples, as exported, begins at 1.
+        torch assumes a size of at least 2 where an exported range of its multiples begins at 1.
         """
         ends = [
             bounds.lower // multiple.coeff(size)
@@ -112,7 +112,7 @@ class ProgramEditor:
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
     def constant(self, node: Any) -> Tensor | None:
-        """Return the tensor of a weight, buffer or lifted constant; None if it may change."""
+        """Return the tensor of a weight, buffer or lifted constant; None if a call changes it."""
         spec = self._by_name.get(getattr(node, "name", ""))
         if spec is None or node.op != "placeholder" or spec.kind not in _CONSTANT_KINDS:
             return None
@@ -122,11 +122,11 @@ class ProgramEditor:
         return value if isinstance(value, Tensor) else None
 
     def aliasing(self) -> Aliasing:
-        """Return which nodes of the graph as it is now may share memory."""
+        """Return which nodes of the current graph may share memory."""
         return Aliasing(self.graph)
 
     def _find_mutated(self) -> set[str | None]:
-        """Return constants that a call changes, under any name of the same memory."""
+        """Return the constants that a call changes, under every name of the same memory."""
         signature = self._program.graph_signature
         listed = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
         held = {spec.target: self._value(spec) for spec in self._specs if spec.target}
@@ -147,9 +147,9 @@ class ProgramEditor:
         return str(self._by_name[node.name].target)
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Return what is equal for two states if graph, inputs, signature and constants are.
+        """Return a value that is equal for equal graphs, inputs, signatures and constants.
 
-        Constants are compared by identity of their tensors: no weight is edited in place.
+        Constants are compared by the identity of their tensors: no weight is edited in place.
         """
         index = {node: ("node", i) for i, node in enumerate(self.graph.nodes)}
         nodes = tuple(
@@ -163,7 +163,7 @@ class ProgramEditor:
     # Changing
 
     def call(self, target: OpOverload | Any, *args: Any, like: Node, **kwargs: Any) -> Node:
-        """Insert a call in front of the node `like`, with a fake value and the node's origin."""
+        """Insert a call before the node `like`, compute its value and copy the origin of `like`."""
         with self.graph.inserting_before(like):
             node = self.graph.call_function(target, args, kwargs)
         for key in _ORIGIN_KEYS:
@@ -173,27 +173,27 @@ class ProgramEditor:
         return node
 
     def refresh(self, node: Node) -> None:
-        """Recompute `node`'s fake value from those of its arguments."""
-        # The dispatcher in Python: padding in C++ asks dynamic sizes for their values.
+        """Recompute the fake value of `node` from its arguments' values."""
+        # The Python dispatcher is needed: padding in C++ asks dynamic sizes for their values.
         with self.fake_mode, torch.no_grad(), enable_python_dispatcher():
             node.meta["val"] = call_with(node, fake_value)
         node.meta.pop("tensor_meta", None)
 
     def set_values(self, values: Mapping[Node, Any]) -> None:
-        """Give nodes new fake values, as `downstream_values` of layouts.py finds them."""
+        """Set the fake values of nodes, as computed by `downstream_values` of layouts.py."""
         for node, value in values.items():
             node.meta["val"] = value
             node.meta.pop("tensor_meta", None)
 
     def is_parameter(self, node: Node) -> bool:
-        """Return whether the constant of a placeholder was learned, or made of a learned one."""
+        """Return whether a placeholder's constant was learned, or computed from a learned one."""
         return self._by_name[node.name].kind is InputKind.PARAMETER
 
     def add_constant(self, name: str, value: Tensor, *, learned: bool = True) -> Node:
         """Add a frozen weight and return its placeholder; `name` is made unique.
 
-        An equal constant that was added by this name is returned instead. A constant that was not
-        `learned` becomes a buffer, such as the basis of a transform.
+        If an equal constant was added under this name, return that one instead. A constant that is
+        not `learned` becomes a buffer, such as the basis of a transform.
         """
         fqn, count = name, 0
         while fqn in self._state or fqn in self._constants:
@@ -206,7 +206,7 @@ class ProgramEditor:
         first = next(iter(self.graph.nodes))
         with self.graph.inserting_before(first):
             node = self.graph.placeholder(("p_" if learned else "b_") + fqn)
-            node.target = node.name  # the graph's own: unique, and a name that Python allows
+            node.target = node.name  # the graph's own name: unique, and a valid Python identifier
         with self.fake_mode:
             node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
         kind, held = InputKind.PARAMETER, value.detach()
@@ -222,10 +222,10 @@ class ProgramEditor:
         return node
 
     def set_constant(self, node: Node, value: Tensor) -> None:
-        """Put another tensor of the same shape and dtype behind a weight's placeholder.
+        """Replace the tensor of a weight's placeholder with one of the same shape and dtype.
 
-        A parameter stays one, and a buffer or lifted constant stays a plain tensor: torch looks
-        them up by what they are.
+        A parameter stays a parameter, and a buffer or lifted constant stays a plain tensor: torch
+        looks them up by their type.
         """
         target, fresh = self.constant_name(node), value.detach()
         holder = self._state if target in self._state else self._constants
@@ -234,13 +234,13 @@ class ProgramEditor:
         node.meta["val"] = self.fake_mode.from_tensor(fresh, static_shapes=True)
 
     def replace(self, old: Node, new: Node) -> None:
-        """Let every user of `old`, outputs included, use `new`; `old` goes if nothing needs it."""
+        """Make every user of `old`, outputs included, use `new`; erase `old` if it is unused."""
         old.replace_all_uses_with(new)
         if not old.users:
             self.graph.erase_node(old)
 
     def decompose(self, table: Mapping[OpOverload, Callable[..., Any]]) -> None:
-        """Trace the whole graph anew with each operator in `table` computed by its function."""
+        """Retrace the whole graph, computing each operator in `table` by its function."""
         program = decompose_program(self.finish(), table)
         self._edit(program, program.graph, program.graph_module)
 
@@ -266,12 +266,12 @@ class ProgramEditor:
             before.module_call_graph, before.example_inputs, self._constants,
             verifiers=before.verifiers,
         )  # fmt: skip
-        made._guards_code = []  # they name inputs as forward does, and a flat program does not
+        made._guards_code = []  # they name forward's inputs, which a flat program does not have
         self._edit(made, made.graph, made.graph_module)
         return made
 
     def drop_unused_constants(self) -> None:
-        """Remove the weights and buffers that no node reads and that do not change."""
+        """Remove the weights and buffers that no node reads and no call changes."""
         for node in list(self.graph.nodes):
             spec = self._by_name.get(node.name)
             if node.op != "placeholder" or node.users or spec is None:
@@ -280,7 +280,7 @@ class ProgramEditor:
                 self.graph.erase_node(node)
                 self._specs.remove(spec)
         kept = {spec.target for spec in self._specs}
-        tensors = {id(v) for k, v in self._state.items() if k in kept}  # which may have two names
+        tensors = {id(v) for k, v in self._state.items() if k in kept}  # it may have two names
         self._state = {k: v for k, v in self._state.items() if id(v) in tensors}
         self._constants = {k: v for k, v in self._constants.items() if k in kept}
 

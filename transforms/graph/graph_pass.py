@@ -1,7 +1,7 @@
 """The pass contract: requires, rewrite, ensures.
 
-A pass is written as one subclass of `GraphPass` in a file of its own. It says what it did through
-the `Journal`; whether it modified the program is computed here, by comparing graphs, never claimed.
+A pass is one subclass of `GraphPass` in a file of its own. It reports what it did through the
+`Journal`; whether it modified the program is computed here by comparing graphs, never claimed.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ _OURS_TO_MEND = "This is a fault of the pass, not of the model"
 
 @dataclass
 class Journal:
-    """The record of a pass: each change, and each place that it left alone."""
+    """A pass's notes on its work: each change, and each match that it left alone."""
 
     changes: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
     def changed(self, what: str) -> None:
-        """Record one rewrite, in words for the reader of the report."""
+        """Record one rewrite, in words that a reader of the report understands."""
         self.changes.append(what)
 
     def refused(self, node: Node, reason: str) -> None:
-        """Record a place that matched but was left alone, with the reason."""
+        """Record a node that matched but was left alone, and why."""
         self.refusals.append(Refusal(node=node.name, reason=reason))
 
 
 class GraphPass(ABC):
     """One graph rewrite.
 
-    Subclasses write `rewrite`; they override `requires` and `ensures` where they can state more
+    Subclasses implement `rewrite`, and override `requires` and `ensures` if they can check more
     than the general graph check does. `FoldConstants` is named `fold_constants`, and the first line
-    of its docstring, in the form "Replaces A(B(x)) with C(x).", sums it up.
+    of its docstring, in the form "Replaces A(B(x)) with C(x).", is its summary.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    options: PassOptions = MappingProxyType({})  # those it was made with
+    options: PassOptions = MappingProxyType({})  # that the pass was made with
 
     def __init_subclass__(cls) -> None:
-        """Take name and summary from the class, where neither it nor a pass above it sets them."""
+        """Derive name and summary from the class, unless it or a parent pass sets them."""
         if ABC not in cls.__bases__ and not hasattr(cls, "name"):
             cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
             cls.summary = (cls.__doc__ or "").partition("\n")[0].removesuffix(".")
 
     def requires(self, editor: ProgramEditor) -> None:
-        """Raise an error of ours if this pass cannot take the program."""
+        """Raise a MenagerieError if the pass cannot handle the program."""
 
     @abstractmethod
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Change the graph; refuse what is not certain to be right."""
+        """Change the graph; refuse every rewrite that is not certain to be right."""
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """Raise an error of ours if the result lacks a property that this pass promises."""
+        """Raise a MenagerieError if the result lacks what this pass guarantees."""
 
     def run(self, editor: ProgramEditor) -> PassRecord:
-        """Run the pass over the editor's program; PassError if the pass or its result is faulty."""
+        """Run the pass on the editor's program; raise PassError if it fails or breaks the graph."""
         started = time.perf_counter()
         journal = Journal()
         before, nodes = editor.fingerprint(), len(editor.graph.nodes)
@@ -96,18 +96,18 @@ class GraphPass(ABC):
     def __call__(
         self, program: ExportedProgram, place: str = "program main"
     ) -> tuple[ExportedProgram, PassRecord]:
-        """Run the pass alone, on a copy; without a change, the very same program is returned."""
+        """Run the pass alone, on a copy; return the original program if nothing changed."""
         editor = ProgramEditor(program, place)
         record = self.run(editor)
         return editor.program if record.modified else program, record
 
 
 def check_program(program: ExportedProgram, stage: str) -> None:
-    """Raise PassError, naming the stage that made the program, unless it is well formed.
+    """Raise PassError, naming the stage that made the program, if it is malformed.
 
-    Checked: torch's own specification (order and names of nodes, a fake value at every call, a
-    signature that fits the graph's inputs and outputs); and that every constant exists with the
-    shape and dtype that its placeholder claims, which torch does not look at.
+    Check torch's own specification (order and names of nodes, a fake value at every call, a
+    signature that fits the graph's inputs and outputs), and that every constant exists with the
+    shape and dtype that its placeholder claims, which torch does not check.
     """
     try:
         program.graph.lint()

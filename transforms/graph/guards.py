@@ -1,4 +1,4 @@
-"""Keeps torch from assuming more about a dynamic size than a program demands."""
+"""Context managers that keep torch from assuming more of a dynamic size than a program needs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from zoo.errors import LoweringError
 _LOUD = (
     "torch.fx.experimental.symbolic_shapes",
     "torch._subclasses.fake_tensor",
-    "torch.export",  # the whole of what a file cannot be read for
-    "torch._inductor.ir",  # of kernels that no C interface has: our own error lists them
-    "torch._inductor.scheduler",  # the whole of a kernel that cannot be generated
-    "torch._inductor.utils",  # of a GPU's size
-    "torch._inductor.codegen.mps",  # of float64, which our own error names
+    "torch.export",  # logs everything that prevents a file from being read
+    "torch._inductor.ir",  # warns of kernels without a C interface, which our own error lists
+    "torch._inductor.scheduler",  # logs the whole of a kernel that cannot be generated
+    "torch._inductor.utils",  # warns of a GPU's size
+    "torch._inductor.codegen.mps",  # warns of float64, which our own error names
 )
-# Torch's own of one recurrent layer in one direction: it takes all steps, one after another.
+# Torch's decompositions of one recurrent layer in one direction, which unroll all steps.
 _LAYERS = {n: getattr(decompositions, n) for n in ("one_layer_lstm", "one_layer_rnn")}
 _REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 
 @contextmanager
 def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """Compute on fake values; raise if that would assume something new about a dynamic size."""
+    """Compute on fake values; raise if that would assume something new of a dynamic size."""
     env = mode.shape_env
     guarded = nullcontext() if env is None else env.error_on_new_guards()
     with mode, torch.no_grad(), guarded, any_length(), torch_unheard():
@@ -46,22 +46,22 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def guards_not_noted(mode: FakeTensorMode) -> AbstractContextManager[object]:
-    """Keep questions about a dynamic size from narrowing its range in the block."""
+    """Keep questions about a dynamic size from narrowing its range inside the block."""
     env = mode.shape_env
     return nullcontext() if env is None else env.suppress_guards()
 
 
 def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether sizes are equal for all dynamic ones; `==` would specialise them."""
+    """Return whether sizes are equal for all dynamic sizes; `==` would specialise them."""
     return len(one) == len(other) and statically_known_true(sym_eq(tuple(one), tuple(other)))
 
 
 @contextmanager
 def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
-    """Raise LoweringError if the block has assumed a value for an input's dynamic size.
+    """Raise LoweringError after a block that has fixed an input's dynamic size.
 
-    A question such as `a.shape == b.shape` fixes a symbol without a word, and what is generated
-    then is for the example's size alone.
+    A question such as `a.shape == b.shape` silently fixes a symbol, and the generated code then
+    works for the example's size only.
     """
     sizes = [
         (node.name, axis, size, str(size.node.expr))
@@ -80,7 +80,7 @@ def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
 
 
 def one_layer_by(function: Callable[..., Any]) -> AbstractContextManager[object]:
-    """Make torch decompose recurrent layers by a given function in the block."""
+    """Make torch decompose recurrent layers by the given function inside the block."""
     written = {name: partial(function, layer) for name, layer in _LAYERS.items()}
     return patch.dict(vars(decompositions), written)
 
@@ -95,10 +95,10 @@ def any_length() -> Iterator[None]:
     """Trace Fourier transforms and recurrent layers without assumptions on their length.
 
     torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
-    number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py). Without MKL it
-    says the shape alone. And it takes all steps of an LSTM, GRU or RNN, which fixes how many there
-    are. And it takes `(n / 4) % 1` for 0, since its remainders are of integers; and of `n + -n % 4`
-    it does not see that 4 divides it, which it does of a quotient.
+    number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py); without MKL it
+    computes the shape alone. It unrolls an LSTM, GRU or RNN, which fixes the number of steps. It
+    takes `(n / 4) % 1` for 0, since its remainders are of integers, and does not see that 4 divides
+    `n + -n % 4`, which it sees of a quotient.
     """
     mkl = patch("torch.backends.mkl.is_available", return_value=False)
     remainder = patch.object(torch.SymFloat, "__mod__", lambda a, b: a - b * math.floor(a / b))
@@ -118,19 +118,19 @@ def _remainder(a: torch.SymInt, b: Any) -> Any:
 
 @contextmanager
 def torch_unheard() -> Iterator[None]:
-    """Keep torch from logging what our own errors say, unless TORCH_LOGS is set."""
+    """Silence torch's logs and prints that our own errors replace, unless TORCH_LOGS is set."""
     if os.environ.get("TORCH_LOGS"):
         yield
         return
     with ExitStack() as stack:
         for name in _LOUD:
             stack.enter_context(patch.object(logging.getLogger(name), "disabled", new=True))
-        # It prints the graph of an export that fails, by a name that it finds in its module first.
+        # It prints the graph of a failed export; the name `print` is looked up in its module first.
         stack.enter_context(patch("torch.export._trace.print", create=True))
         yield
 
 
-_ASIDE = re.compile(  # of no use to who only converts a model
+_ASIDE = re.compile(  # of no use to a user who only converts a model
     r"report a|file an issue|https?:|/issues|INTERNAL|TORCH_LOGS|draft_export|^\w+ = |tlparse|"
     r"Suggested fixes|mark_dynamic|Dim\.(AUTO|DYNAMIC)|traceback:|program constant|our tracing|"
     r"lifted_tensor|erroneously tracing|custom (kernel|op)|While executing|following|num_users|"
@@ -139,14 +139,14 @@ _ASIDE = re.compile(  # of no use to who only converts a model
 
 
 def plain_words(text: str) -> str:
-    """Return the first four sentences of torch's message, without advice for its developers."""
+    """Return the first four sentences of torch's text, without those for its developers."""
     sentences = re.split(r"(?<=[.!:)])\s+|\s*\n\s*", text.strip())
     return " ".join([s for s in sentences if s and not _ASIDE.search(s)][:4])
 
 
 @contextmanager
 def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> Iterator[None]:
-    """Switch one of torch's settings off in the block."""
+    """Switch one of torch's settings off inside the block, then restore it."""
     before = read()
     write(False)
     try:
@@ -156,5 +156,5 @@ def switched_off(read: Callable[[], bool], write: Callable[[bool], object]) -> I
 
 
 def is_number_cached() -> AbstractContextManager[object]:
-    """Let sympy look at an expression once in the block; expressions never change."""
+    """Make sympy evaluate `is_number` once per expression, as expressions never change."""
     return patch.object(Expr, "is_number", _REMEMBERED)

@@ -20,7 +20,7 @@ def output_nodes(program: ExportedProgram) -> list[Node]:
 
 
 class Recorder(torch.fx.Interpreter):
-    """Runs a program in eager PyTorch and keeps a copy of the values of `wanted` nodes."""
+    """An interpreter that runs a program in eager PyTorch and copies the `wanted` nodes' values."""
 
     def __init__(self, program: ExportedProgram, wanted: Collection[str]) -> None:
         super().__init__(GraphModule(program.graph_module, program.graph))
@@ -28,7 +28,7 @@ class Recorder(torch.fx.Interpreter):
         self._wanted = frozenset(wanted)
 
     def record(self, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """Return wanted values by name, for tensors of the user inputs in order; never written."""
+        """Return the wanted values by name, for the user inputs in order; inputs stay unchanged."""
         self._values: dict[str, Any] = {}
         with torch.no_grad():
             self.run(*_placeholder_values(self._program, inputs))
@@ -42,7 +42,7 @@ class Recorder(torch.fx.Interpreter):
         return value
 
     def compute(self, node: Node) -> Any:
-        """Return a node's value, for callers that substitute values of their own."""
+        """Return a node's value; subclasses override it to substitute other values."""
         return super().run_node(node)
 
 
@@ -53,7 +53,7 @@ def _copied(value: Any) -> Any:
 def capture(
     program: ExportedProgram, inputs: Sequence[torch.Tensor], names: Collection[str]
 ) -> dict[str, Any]:
-    """Return the values of some nodes of a program by name; see `Recorder`."""
+    """Return the values of the named nodes of a program by name; see `Recorder`."""
     return Recorder(program, names).record(inputs)
 
 

@@ -1,6 +1,6 @@
-"""What becomes of the nodes downstream when a node yields the same numbers laid out otherwise.
+"""How nodes downstream change when a node yields the same numbers in another layout.
 
-The trial is made on fake values before anything is edited, so that a pass can refuse.
+It is tried on fake values before anything is edited, so that a pass can refuse.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-# What hands out an operand's memory, or asks how it is laid out.
+# Operators that expose an operand's memory, or ask for its layout.
 _READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
                  "is_contiguous", "sym_is_contiguous", "_reshape_alias")  # fmt: skip
-# Namespaces whose operators take any strides; a custom operator may rely on the ones it was given.
+# Namespaces whose operators take any strides; a custom operator may rely on its operands' strides.
 _ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
 
 
 def reads_layout(node: Node) -> bool:
-    """Return whether a call depends on the layout of its operand, not on its values alone."""
+    """Return whether a call depends on its operand's layout, not on its values alone."""
     name = qualified_name(node.target).rpartition(":")[2]
     return name.removesuffix("_copy").removesuffix("_scatter") in _READS_LAYOUT
 
 
 class Unfit(Exception):
-    """A place is better left as it is, as where a node downstream cannot take a new layout.
+    """Raised where a node is better left as it is, e.g. if a node downstream needs the old layout.
 
-    The message says why, and which node.
+    The message names the node and the reason.
     """
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:
-    """Return the same numbers in row-major memory of their own; sparse tensors unchanged."""
+    """Return the same numbers in row-major memory of their own; sparse tensors are unchanged."""
     dense = value.layout is torch.strided
     return value.detach().clone(memory_format=torch.contiguous_format) if dense else value
 
@@ -54,22 +54,22 @@ def as_array(value: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def as_tensor(value: np.ndarray[Any, Any], like: torch.Tensor) -> torch.Tensor:
-    """Return an array as a tensor of the dtype of `like`; bfloat16 is given as its bits."""
+    """Return an array as a tensor of the dtype of `like`; bfloat16 is passed as its bits."""
     made = torch.from_numpy(value.copy())
     return made.view(like.dtype) if made.dtype is torch.uint16 else made
 
 
 def content_digest(value: torch.Tensor) -> bytes:
-    """Return SHA-256 of a tensor's dtype, shape and elements, in any layout."""
+    """Return the SHA-256 of a tensor's dtype, shape and elements, whatever its layout."""
     value = value.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
-    flat = value.as_strided((value.numel(),), (1,))  # of one element, strides may be any
+    flat = value.as_strided((value.numel(),), (1,))  # with one element, strides may be any
     digest.update(flat.view(torch.uint8).numpy().data if value.numel() else b"")
     return digest.digest()
 
 
 def layout(value: Any) -> tuple[Any, ...]:
-    """Return dtype, sizes, strides and offset of fake tensors; symbols by expression."""
+    """Return dtype, sizes, strides and offset of fake tensors, with symbols as expressions."""
     if isinstance(value, (list, tuple)):
         return tuple(layout(item) for item in value)
     if not isinstance(value, torch.Tensor):
@@ -88,7 +88,7 @@ def _plain(size: Any) -> Any:
 
 
 def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> Any:
-    """Compute a call's fake value of the given ones; Unfit if the operator cannot take them."""
+    """Compute a call's fake value from `values`; raise Unfit if the operator rejects them."""
     try:
         with no_new_guards(editor.fake_mode):
             return call_with(node, lambda n: values.get(n, n.meta.get("val")))
@@ -101,9 +101,9 @@ def downstream_values(
 ) -> dict[Node, Any]:
     """Return the fake values that change when the nodes in `fresh` take the values given there.
 
-    Those are `fresh` and, for each node downstream whose layout changes with it, its new value.
-    Raise Unfit if a node downstream cannot take its new operands, or relies on their old layout, or
-    one of `returned`, which have to be laid out as before, changes.
+    These are `fresh` and the new value of each node downstream whose layout changes with it. Raise
+    Unfit if a node downstream cannot take its new operands or relies on their old layout, or if one
+    of `returned`, which must keep their layouts, changes.
     """
     values = {n: v for n, v in fresh.items() if not same_layout(v, n.meta["val"])}
     changed = set(values)
@@ -123,7 +123,7 @@ def downstream_values(
 
 
 def _check_indifferent(node: Node) -> None:
-    """Raise Unfit unless the call's numbers are the same however its operands are laid out."""
+    """Raise Unfit unless the call's numbers are the same for any layout of its operands."""
     if reads_layout(node):
         raise Unfit(f"{node.name} depends on the strides of its operand")
     name = qualified_name(node.target)

@@ -1,4 +1,4 @@
-"""A program's graph as a plain record, of which the report draws a picture."""
+"""A program's graph as a plain record, from which the report draws a picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.fx import Node
 from transforms.graph.schemas import tensors_of
 from zoo.records import GraphNode, GraphRecord, NodeKind
 
-# Files whose lines are no user's.
+# Files whose lines are not the user's.
 NOT_THEIRS = (
     *torch.__path__, contextlib.__file__, str(Path(__file__).parents[1]), "<string>", "<eval_with",
     str(Path(__file__).parents[2] / "zoo" / "models" / "torchvision_operators"),
@@ -37,13 +37,13 @@ _SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
 
 
 def record_graph(program: ExportedProgram) -> GraphRecord:
-    """Return the record of a program: inputs, operators on tensors, outputs; no weights.
+    """Return the record of a program: inputs, operators on tensors and outputs, without weights.
 
-    Arithmetic on sizes is left out, and so is the picking of one result of several.
+    Arithmetic on sizes and the selection of one of several results are left out.
     """
     users = {str(name) for name in program.graph_signature.user_inputs}
     nodes: list[GraphNode] = []
-    drawn: dict[str, str] = {}  # every node that carries data, and the drawn one that shows it
+    drawn: dict[str, str] = {}  # every node that carries data -> the drawn node that shows it
     for node in program.graph.nodes:
         before = (drawn[n.name] for n in node.all_input_nodes if n.name in drawn)
         inputs = tuple(dict.fromkeys(before))
@@ -77,7 +77,7 @@ def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | N
 
 
 def _short(target: Any) -> str:
-    """Return `conv2d` for aten.conv2d.default, `add` for a Python function of that name."""
+    """Return `conv2d` for aten.conv2d.default, and `add` for a Python function of that name."""
     if hasattr(target, "_schema"):
         name = str(target._schema.name).split("::")[-1].strip("_")
         return name.removeprefix("native_").removesuffix("_legit_no_training")
@@ -85,12 +85,12 @@ def _short(target: Any) -> str:
 
 
 def kind_of(node: Node) -> NodeKind:
-    """Return what kind of operator a node calls, by its name."""
+    """Return the kind of operator that a node calls, by its name."""
     return _kind(_short(node.target))
 
 
 def _kind(operator: str) -> NodeKind:
-    # Norms before heavy ones: `linear` is in none of their names, but `mm` might be.
+    # Norms come before heavy ones: none of their names has `linear`, but one might have `mm`.
     for kind in (NodeKind.NORM, NodeKind.LAYOUT, NodeKind.ACTIVATION, NodeKind.HEAVY):
         if any(word in operator for word in _WORDS[kind]):
             return kind
@@ -113,13 +113,13 @@ def origin(node: Node) -> str:
 
 
 def module_path(node: Node) -> str:
-    """Return the model's path of the node's module; empty if it is not known."""
+    """Return the path of a node's module in the model; empty if it is unknown."""
     stack = node.meta.get("nn_module_stack") or {}
     return next(reversed([str(entry[0]) for entry in stack.values()]), "")
 
 
 def source_line(node: Node) -> tuple[str, str]:
-    """Return file and line of the innermost call outside torch.nn; empty if not known."""
+    """Return file and line of the innermost call outside torch.nn; empty if unknown."""
     lines = [
         found
         for found in _SOURCE_LINE.findall(node.meta.get("stack_trace") or "")
@@ -129,7 +129,7 @@ def source_line(node: Node) -> tuple[str, str]:
 
 
 def user_line(trace: str) -> str:
-    """Return ` (model.py:12)` for the innermost call that is the user's; empty where none is."""
+    """Return ` (model.py:12)` for the innermost call in the user's code; empty if there is none."""
     calls = _SOURCE_LINE.findall(trace)
     lines = [f" ({file}:{line})" for file, line in calls if not file.startswith(NOT_THEIRS)]
     return "".join(lines[-1:])

@@ -1,8 +1,8 @@
-"""Trace a program anew, with operators written out.
+"""Retrace a program with operators decomposed.
 
-torch does it by `ExportedProgram.run_decompositions`, which follows a program twice through layers
-that turn writes into results. A program that writes nothing does not need them. It is followed once
-here, in a sixth of the processor's time for mobilenet_v3_small.
+torch does it by `ExportedProgram.run_decompositions`, which traces a program twice through layers
+that turn writes into results. A program that writes nothing needs no such layers. It is traced once
+here, in a sixth of the CPU time for mobilenet_v3_small.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from transforms.graph.schemas import writes
 
 aten = torch.ops.aten
 
-# What export calls on a constant that forward makes; no constant here has gradients.
+# Operators that export calls on constants made in forward; no constant here has gradients.
 _OF_CONSTANTS = {aten.lift_fresh_copy.default: aten.clone.default, aten.detach.default: lambda x: x}
 
-# Of operators that a decomposition keeps whole: kernels outside and inside of it, rule for fakes.
+# Per operator that a decomposition keeps whole: kernels outside and inside of it, and fake rule.
 _KEPT_WHOLE: dict[OpOverload, tuple[dict[Any, Any], dict[Any, Any], Callable[..., Any]]] = {}
 
 
@@ -50,7 +50,7 @@ _KEPT_WHOLE: dict[OpOverload, tuple[dict[Any, Any], dict[Any, Any], Callable[...
 def _composites_overridden(
     override: Callable[..., Any], table: Mapping[OpOverload, Callable[..., Any]]
 ) -> Iterator[None]:
-    """Override composite operators as torch does; 700 of them, which take it 0.1 s, only once."""
+    """Override composite operators as torch does, but prepare all 700 (0.1 s) only once."""
     whole = {op for op, way in table.items() if way is export_utils._special_op_to_preserve_cia}
     known = {
         op: _KEPT_WHOLE[op]
@@ -82,9 +82,9 @@ def _set_kernels(op: OpOverload, kernels: dict[Any, Any]) -> None:
 
 @contextmanager
 def composites_prepared_once() -> Iterator[None]:
-    """List and prepare composite operators once for all decompositions, not anew in each.
+    """List and prepare composite operators once for all decompositions, not again in each.
 
-    torch lists them for every namespace, too.
+    torch also lists them again for every namespace.
     """
     once = lru_cache(export_utils._materialize_cpp_cia_ops)
     override = partial(_composites_overridden, exported_program._override_composite_implicit_decomp)
@@ -100,7 +100,7 @@ _without_torchs_copies = exported_program._remove_unnecessary_copy_op_pass
 
 
 def _without_copies(module: GraphModule, signature: Any) -> Any:
-    """Remove copies into state as torch does, but none of a value that is kept twice."""
+    """Remove copies into state as torch does, but keep one if a value is kept twice."""
     graph = module.graph
     states = [
         n for n in graph.output_node().all_input_nodes if n.name in signature.buffers_to_mutate
@@ -108,7 +108,7 @@ def _without_copies(module: GraphModule, signature: Any) -> Any:
     kept = {state for state in states if state.target is not aten.copy.default}
     for state in (state for state in states if state not in kept):
         value: Any = state.args[1]
-        if value in kept:  # torch looks state up by the name of its value
+        if value in kept:  # torch looks state up by its value's name
             with graph.inserting_before(state):
                 state.update_arg(1, graph.call_function(aten.clone.default, (value,)))
             state.args[1].meta.update(state.meta)  # type: ignore[union-attr]
@@ -122,10 +122,10 @@ Table = Mapping[OpOverload, Callable[..., Any]]
 def decompose_program(
     program: ExportedProgram, table: Table, results: Mapping[Node, OpOverload] | None = None
 ) -> ExportedProgram:
-    """Trace a program again, for any length, with each operator in `table` by its function.
+    """Retrace a program, for any length, computing each operator in `table` by its function.
 
-    `results` has, for calls that write into their first argument, the operator that returns what
-    they would write: what reads the argument afterwards reads this.
+    `results` maps calls that write into their first argument to the operator that returns what they
+    would write; later readers of the argument read this result.
     """
     with any_length(), composites_prepared_once():
         traced = _followed_once(program, table, results or {})
@@ -137,18 +137,18 @@ def decompose_program(
 def _followed_once(
     program: ExportedProgram, table: Table, results: Mapping[Node, OpOverload]
 ) -> ExportedProgram | None:
-    """Trace a program that writes nothing; None where only torch's own way can."""
+    """Retrace a program that writes nothing; return None if only torch's own way can."""
     inputs = program.graph.find_nodes(op="placeholder")
     fakes = [node.meta.get("val") for node in inputs]
     if not _is_plain(program.graph, fakes, results):
         return None
     try:
         module = _traced(program, table, fakes, results)
-    except Exception:  # noqa: BLE001 - torch's own way says what is wrong, in words that are known
+    except Exception:  # noqa: BLE001 - torch's own way raises the known error
         return None
     graph = module.graph
     graph.eliminate_dead_code()
-    if program.range_constraints:  # numbers of a size are computed from sizes alone
+    if program.range_constraints:  # sizes alone determine numbers
         insert_deferred_runtime_asserts(module, fakes[0].fake_mode.shape_env, "", export=True)
     if graph.find_nodes(op="get_attr") or any(map(writes, graph.nodes)):
         return None
@@ -159,7 +159,7 @@ def _followed_once(
 def _is_plain(
     graph: Graph, inputs: Sequence[Any], results: Container[Node] = (), held: Container[Any] = ()
 ) -> bool:
-    """Return whether a graph calls operators of tensors alone, and only `results` would write."""
+    """Return whether a graph calls tensor operators alone, and writes only in `results`."""
     for node in graph.nodes:
         if node.op == "call_function":
             called = isinstance(node.target, OpOverload) or _is_of_sizes(node)
@@ -180,7 +180,7 @@ def _is_of_sizes(node: Node) -> bool:
 
 
 class _Follower(Interpreter):
-    """Runs a graph with results in place of some writes, and values for what its module holds."""
+    """An interpreter that substitutes results for some writes, and values for module attributes."""
 
     def __init__(
         self,
@@ -193,11 +193,11 @@ class _Follower(Interpreter):
         self._held = held or {}
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002
-        """Return the value that is given for what the module holds."""
+        """Return the value that replaces an attribute of the module."""
         return self._held[target]
 
     def run_node(self, n: Node) -> Any:
-        """Run a node; what reads a written tensor after it reads its result."""
+        """Run a node; later readers of a written tensor read the result instead."""
         if n not in self._results:
             return super().run_node(n)
         with self._set_current_node(n):
@@ -213,7 +213,7 @@ def _traced(
     fakes: list[FakeTensor],
     results: Mapping[Node, OpOverload],
 ) -> GraphModule:
-    """Follow a program on its inputs' fake values, as the second of torch's traces does."""
+    """Trace a program on its inputs' fake values, as the second of torch's traces does."""
     mode = fakes[0].fake_mode
     ways: Any = _OF_CONSTANTS | dict(table)
     whole, ways = exported_program._split_decomp_table_to_cia_and_python_decomp(ways)
@@ -236,9 +236,9 @@ def _traced(
 def aot_export_module(
     module: GraphModule, arguments: Sequence[Any], *, trace_joint: bool, decompositions: Table
 ) -> tuple[GraphModule, GraphSignature]:
-    """Lift what a module holds to inputs, operators written out (torch._functorch.aot_autograd).
+    """Lift a module's state to inputs and decompose operators (torch._functorch.aot_autograd).
 
-    It stands in for torch's own, which is called where something is written.
+    It replaces torch's own function, which it calls if something is written.
     """
     parameters: dict[Any, Tensor] = dict(module.named_parameters(remove_duplicate=False))
     buffers: dict[Any, Tensor] = dict(module.named_buffers(remove_duplicate=False))
@@ -270,7 +270,7 @@ def aot_export_module(
 def _lifted(
     module: GraphModule, state: Mapping[Any, Tensor], arguments: Sequence[Any], table: Table
 ) -> GraphModule:
-    """Follow a module on fake values of its state and of its inputs."""
+    """Trace a module on fake values of its state and inputs."""
     mode = arguments[0].fake_mode
     held = [mode.from_tensor(value, static_shapes=True) for value in state.values()]
 
@@ -289,7 +289,7 @@ def _lifted(
 
 
 def _take_names(inputs: list[Node], module: GraphModule) -> None:
-    """Give a graph's inputs the names and values of `inputs`; no other node keeps such a name."""
+    """Give a graph's inputs the names and values of `inputs`; rename other nodes that clash."""
     taken = {node.name for node in inputs}
     for node in module.graph.nodes:
         if node.op != "placeholder" and node.name in taken:
@@ -300,7 +300,7 @@ def _take_names(inputs: list[Node], module: GraphModule) -> None:
 
 
 def _program(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
-    """Return a program of a graph traced from another's, with its weights and signature."""
+    """Return a program for a graph traced from another program, with its weights and signature."""
     graph = module.graph
     module.recompile()
     module.meta.update(program.graph_module.meta)
@@ -319,7 +319,7 @@ def _program(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
 
 
 def named_outputs(signature: ExportGraphSignature, graph: Graph) -> list[OutputSpec]:
-    """Return a signature's outputs by the names of the nodes that a graph returns."""
+    """Return a signature's outputs, renamed after the nodes that a graph returns."""
     results: Any = graph.output_node().args[0]
     return [
         replace(spec, arg=TensorArgument(name=result.name))

@@ -1,4 +1,4 @@
-"""What an operator's schema says: its arguments by name, and whether it is safe to move or drop."""
+"""An operator's schema: its arguments by name, and whether a call is safe to move or drop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 
-# Their memory is not initialised: two calls need not agree.
+# Their memory is uninitialised, so two calls may differ.
 _UNINITIALISED = ("aten::empty", "aten::new_empty", "prims::empty")
 
-# Operators that write although their schema does not say so: the flag that makes them write.
+# Operators that write although their schema does not declare it, and the flag that makes them.
 _TRAINING_FLAGS = {
     "aten::batch_norm": "training",
     "aten::native_batch_norm": "training",
@@ -24,18 +24,18 @@ _TRAINING_FLAGS = {
     "aten::_batch_norm_impl_index": "training",
     "aten::instance_norm": "use_input_stats",
 }
-# An operator of ATen that has some of these arguments is random only where all of them are on. `p`
-# is a dropout's probability, and so a switch too, beside `train` alone.
+# An ATen operator with some of these arguments is random only if all of them are on. Beside
+# `train`, `p`, a dropout's probability, is a switch too.
 _SWITCHES = ("train", "training", "dropout", "dropout_p")
 
-# Elementwise, though torch does not tag them so; dropout where it is off.
+# These are elementwise, though torch does not tag them so; dropout only where it is off.
 _UNTAGGED = frozenset({
     aten.log_sigmoid.default, aten.hardswish.default, aten.dropout.default,
     aten._to_copy.default, aten.to.dtype,
 })  # fmt: skip
 
 
-# Convolutions of one axis to three, as export leaves them.
+# Convolutions over one to three axes, as export leaves them.
 CONVOLUTIONS = (
     aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
     aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding,
@@ -43,21 +43,21 @@ CONVOLUTIONS = (
 
 
 def underlying(target: Any) -> Any:
-    """Return the ATen operator of a target; edge dialect targets wrap theirs as `_op`."""
+    """Return the ATen operator of a target; edge dialect targets wrap it as `_op`."""
     if isinstance(target, torch._ops.OpOverload) or schema_of(target) is None:
         return target
     return getattr(target, "_op", target)
 
 
 def is_composite(target: Any) -> bool:
-    """Return whether an operator is written in terms of others."""
+    """Return whether an operator is defined in terms of others."""
     key = "CompositeImplicitAutograd"
     name = "" if schema_of(target) is None else underlying(target).name()
     return bool(name and torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
 
 
 def as_torch_does(operator: OpOverload) -> Callable[..., Any]:
-    """Return PyTorch's own function of a composite operator, in terms of others."""
+    """Return PyTorch's own definition of a composite operator in terms of others."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     if not operator.has_kernel_for_dispatch_key(key):
         key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
@@ -77,7 +77,7 @@ def qualified_name(target: Any) -> str:
 
 
 def bound(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by name in the schema's order, with defaults."""
+    """Return a call's arguments by name, in the schema's order, with defaults."""
     schema = schema_of(operator)
     if schema is None:
         raise ValueError(f"{operator} has no schema")
@@ -93,13 +93,13 @@ def bound_arguments(node: Node) -> dict[str, Any]:
 
 
 def call_with(node: Node, value_of: Callable[[Node], Any]) -> Any:
-    """Return what the call yields for such values of the nodes among its arguments."""
+    """Return the result of a call whose argument nodes have the values that `value_of` returns."""
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def for_each_axis(values: Sequence[int], axes: int) -> list[int]:
-    """Return a number of a window for each axis; a convolution takes one for all."""
+    """Return a window's number for each axis; a convolution may take one for all axes."""
     return list(values) * axes if len(values) == 1 else list(values)
 
 
@@ -113,12 +113,12 @@ def writes(node: Node) -> bool:
 
 
 def nodes_in(value: Any) -> Iterator[Node]:
-    """Yield the nodes within an argument, which may be a list."""
+    """Yield the nodes inside an argument, which may be a list."""
     return (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.fx.Node))
 
 
 def producers(node: Node) -> set[Node]:
-    """Return everything that `node` is computed from."""
+    """Return all nodes that `node` is computed from."""
     found: set[Node] = set()
     queue = [node]
     while queue:
@@ -129,14 +129,14 @@ def producers(node: Node) -> set[Node]:
 
 
 def tensors_of(node: Node) -> list[torch.Tensor]:
-    """Return the fake tensors that a node yields: one, those of a tuple, or none."""
+    """Return the fake tensors that a node yields: one, several of a tuple, or none."""
     value = node.meta.get("val")
     items = value if isinstance(value, (list, tuple)) else [value]
     return [item for item in items if isinstance(item, torch.Tensor)]
 
 
 def hashable(value: Any, of_node: Callable[[Node], Any] = lambda node: node) -> Any:
-    """Return arguments in a hashable form; 1, 1.0 and True differ; a node is as `of_node` says."""
+    """Return arguments in hashable form; 1, 1.0 and True differ, nodes map through `of_node`."""
     if isinstance(value, torch.fx.Node):
         return of_node(value)
     if isinstance(value, (list, tuple)):
@@ -167,15 +167,15 @@ def _switches(target: Any) -> list[str]:
 
 
 def is_quantisation(target: Any) -> bool:
-    """Return whether this converts to, from or as if to integers with a scale.
+    """Return whether an operator converts to, from or as if to integers with a scale.
 
-    Backends recognise a quantised operator by these nodes around it, so passes leave them be.
+    Backends recognise a quantised operator by these nodes around it, so passes leave them alone.
     """
     return "quantize" in qualified_name(target) or "choose_qparams" in qualified_name(target)
 
 
 def is_elementwise(node: Node) -> bool:
-    """Return whether the call maps each element alone, wherever it is, and does nothing else."""
+    """Return whether the call maps each element on its own, at any position, and does no more."""
     if torch.Tag.pointwise not in getattr(node.target, "tags", ()) and node.target not in _UNTAGGED:
         return False
     laid_out = bound_arguments(node).get("memory_format") is not None
@@ -195,22 +195,22 @@ def has_effect(node: Node) -> bool:
 
 
 def is_functional(node: Node) -> bool:
-    """Return whether a call's value depends on its arguments alone, without effects."""
+    """Return whether a call's value depends on its arguments alone, without side effects."""
     return (
         node.op == "call_function"
         and not has_effect(node)
         and not is_random(node)
-        and not node.meta.get("unbacked_bindings")  # sizes that each call names afresh
+        and not node.meta.get("unbacked_bindings")  # sizes that are new for each call
     )
 
 
 def enters_graph(node: Node) -> bool:
-    """Return whether a branch or a loop takes the node: torch wants each in its own memory."""
+    """Return whether a branch or loop takes the node: torch wants each input in its own memory."""
     return any(isinstance(user.target, torch._ops.HigherOrderOperator) for user in node.users)
 
 
 def _is_arithmetic(target: Any) -> bool:
-    """Return whether a call is Python's own operator or torch's on symbolic sizes."""
+    """Return whether a call is Python's own operator, or torch's on symbolic sizes."""
     module = getattr(target, "__module__", "") or ""
     name = getattr(target, "__name__", "")
     return module in {"_operator", "math"} or (module == "torch" and name.startswith("sym_"))
@@ -224,11 +224,11 @@ def declare(
     memory_format: torch.memory_format = torch.contiguous_format,
     namespace: str = "menagerie",
 ) -> torch.library.Library:
-    """Declare an operator for the process, or what it lacks; once, however often it is called.
+    """Declare an operator, or its missing kernels, for the process; repeated calls do nothing.
 
-    Its schema is as torch writes them; a program is interpreted with `compute`, torch's own
-    operators. For arguments of which these cannot tell the shape, `shape` makes uninitialised
-    results. The runtime reads operands by any strides, and lays out results by `memory_format`.
+    Its schema is in torch's notation; a program is interpreted with `compute`, torch's own
+    operators. `shape` makes uninitialised results for arguments from which these cannot infer the
+    shape. The runtime reads operands with any strides, and lays out results in `memory_format`.
     """
 
     def laid_out(*arguments: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Plain torch code, traced and put into a program: `write` computes in front of a node.
+"""Trace plain torch code and insert it into a program: `write` computes in front of a node.
 
-A rewrite says what is computed by a function of tensors, not node by node. Composite operators
-stay whole. What such a function computes beforehand, the basis of a transform, it makes in an
-`untraced` function and has held by `constant`.
+A rewrite defines its computation as a function of tensors, not node by node. Composite operators
+stay whole. Values that such a function precomputes, such as the basis of a transform, are made in
+an `untraced` function and stored by `constant`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from transforms.graph.guards import guards_not_noted, no_new_guards, torch_unhea
 aten = torch.ops.aten
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
 
-# Lets a function compute real numbers at once, also where it is called while one traces.
+# Makes a function compute real numbers at once, even if it is called during tracing.
 untraced = _disable_current_modes()
 
 
 def constant(name: str, value: torch.Tensor) -> torch.Tensor:
-    """Return, in a traced function, a tensor that the program holds as the buffer `name`."""
+    """Return, in a traced function, a tensor that the program stores as the buffer `name`."""
     proxying, mode = get_proxy_mode(), detect_fake_mode()
-    assert proxying is not None and mode is not None  # noqa: S101, PT018 - one traces
+    assert proxying is not None and mode is not None  # noqa: S101, PT018 - inside a trace
     tracer: Any = proxying.tracer
     while hasattr(tracer.root, name):
         name += "_"
@@ -50,10 +50,10 @@ def constant(name: str, value: torch.Tensor) -> torch.Tensor:
 def trace(
     editor: ProgramEditor, function: Callable[..., Any], values: Sequence[Any], *, ours: bool = True
 ) -> GraphModule:
-    """Return the graph of what plain torch code computes of fake values; its errors are passed on.
+    """Return the graph that plain torch code computes on fake values; its errors are passed on.
 
-    If it is `ours`, it is written for all sizes, whatever torch asks of dynamic ones on the way,
-    and its composite operators stay whole. Else such a question is an error.
+    If it is `ours`, it is correct for all sizes, whatever torch asks of dynamic ones during the
+    trace, and its composite operators stay whole. Otherwise such a question is an error.
     """
     mode = editor.fake_mode
     guarded = guards_not_noted(mode) if ours else no_new_guards(mode)
@@ -69,9 +69,9 @@ def inline(
     *,
     same_strides: bool = True,
 ) -> Any:
-    """Put a traced graph in front of the node `like`, whose origin it takes; return its results.
+    """Insert a traced graph before the node `like`, with its origin; return the graph's results.
 
-    Views in it copy unless operands are laid out as what was traced with (`same_strides`).
+    Views in it become copies unless operands have the layout of the trace (`same_strides`).
     """
     given, made = iter(operands), dict[Any, Any]()
     for node in traced.graph.nodes:
@@ -91,8 +91,8 @@ def inline(
 def write(editor: ProgramEditor, function: Callable[..., Any], *operands: Any, like: Node) -> Any:
     """Compute plain torch code in front of the node `like`, whose origin it takes.
 
-    Operands are nodes and structures of them, for which the function is given their values; the
-    results are nodes.
+    `operands` are nodes or structures of nodes; the function receives their values, and the results
+    are nodes.
     """
     nodes: dict[Node, None] = {}
     torch.fx.map_arg(operands, nodes.setdefault)
