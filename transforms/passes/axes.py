@@ -1,13 +1,13 @@
-"""What layout operators do to axes: a small algebra of views and permutations.
+"""How layout operators act on axes: a small algebra of views and permutations.
 
 A tensor reached from another one, its *frame*, through views and permutations holds the same
 elements, and each of its axes is an ordered product of *digits* of the frame's axes. A digit is
-what one gets of an index by dividing and taking the remainder: of axis `axis` with index i it is
-``(i // stride) % size``. A view keeps the row-major sequence of digits and groups it anew (it may
-split a digit); a permutation reorders the groups. So two axes of the same size never look alike,
-and sizes may be symbols: they are compared as expressions, and no guard is ever put on one.
+the result of dividing an index and taking the remainder: for index i of axis `axis` it is
+``(i // stride) % size``. A view keeps the row-major sequence of digits and regroups it (it may
+split a digit); a permutation reorders the groups. So two axes of the same size are never confused,
+and sizes may be symbols: they are compared as expressions and never guarded.
 
-Axes of size 1 carry no digit, since they say nothing.
+Axes of size 1 carry no digit, since their index is always 0.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Digit:
 
 Axes: TypeAlias = tuple[
     tuple[Digit, ...], ...
-]  # one tuple an axis, the most significant digit first
+]  # one tuple per axis, the most significant digit first
 
 
 def plain(size: Size) -> Size:
-    """Return a canonical form, so that equal sizes compare equal."""
+    """Return a canonical form, in which equal sizes compare equal."""
     if isinstance(size, int):
         return size
     expanded = sympy.expand(size)
@@ -51,7 +51,7 @@ def plain(size: Size) -> Size:
 
 
 def sizes_of(values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
-    """Return sizes or strides of a fake tensor as plain numbers and expressions."""
+    """Return sizes or strides of a fake tensor as integers and expressions."""
     return tuple(
         plain(value.node.expr) if isinstance(value, torch.SymInt) else int(value)
         for value in values
@@ -59,7 +59,7 @@ def sizes_of(values: Iterable[int | torch.SymInt]) -> tuple[Size, ...]:
 
 
 def whole(axis: int, size: Size) -> tuple[Digit, ...]:
-    """Return the group of digits of a complete axis of the frame."""
+    """Return the group of digits that makes up a whole axis of the frame."""
     return () if size == 1 else (Digit(axis, size, 1),)
 
 
@@ -74,10 +74,10 @@ def permuted(axes: Axes, order: Sequence[int]) -> Axes:
 
 
 def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
-    """Return the axes after a view to `sizes`; None where they are not products of digits.
+    """Return the axes after a view to `sizes`; None if they are not products of digits.
 
-    A view to (3, 2) of axes (2, 3) is legal in torch, but its axes mix the old ones. Nor is a
-    symbolic axis split into two symbolic digits: the sizes of that view could not be named.
+    torch allows a view of axes (2, 3) to (3, 2), but its axes mix the old ones. A symbolic axis is
+    not split into two symbolic digits either: that view's sizes could not be named.
     """
     digits = list(_merged(flat(axes)))
     groups = []
@@ -90,9 +90,9 @@ def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
 
 
 def whole_axis(group: tuple[Digit, ...], sizes: Sequence[Size]) -> int | None:
-    """Return the axis of the frame that `group` is, complete and in order; else None.
+    """Return the axis of the frame that `group` equals, complete and in order; else None.
 
-    Also None for an axis of size 1, which cannot be distinguished from the others of that size.
+    Return None for an axis of size 1 too, since it cannot be told from others of that size.
     """
     if len(group) == 1 and group == whole(group[0].axis, sizes[group[0].axis]):
         return group[0].axis
@@ -110,7 +110,7 @@ def in_frame_order(axes: Axes) -> tuple[Digit, ...]:
     for axis in sorted({digit.axis for digit in flat(axes)}):
         rest = [digit for digit in flat(axes) if digit.axis == axis]
         minor_first, stride = [], sympy.Integer(1)
-        while rest:  # a stride is the product of the sizes below it: no need to order symbols
+        while rest:  # a stride is the product of the sizes below: no order of symbols needed
             digit = next(d for d in rest if plain(d.stride) == plain(stride))
             rest.remove(digit)
             minor_first.append(digit)
@@ -120,17 +120,17 @@ def in_frame_order(axes: Axes) -> tuple[Digit, ...]:
 
 
 def is_row_major(axes: Axes) -> bool:
-    """Return whether the frame's elements are in the same order: a view of it, no transposition."""
+    """Return whether the frame's elements keep their order, as in a view without transposition."""
     return _merged(flat(axes)) == _merged(in_frame_order(axes))
 
 
 def same_order(axes: Axes, other: Axes) -> bool:
-    """Return whether the elements are in the same row-major order in both arrangements."""
+    """Return whether both arrangements have the elements in the same row-major order."""
     return _merged(flat(axes)) == _merged(flat(other))
 
 
 def _take(digits: list[Digit], size: Size) -> list[Digit] | None:
-    """Move digits whose sizes multiply to `size` from the front of `digits`; split the last."""
+    """Move digits whose sizes multiply to `size` off the front of `digits`; split the last one."""
     group: list[Digit] = []
     while size != 1:
         if not digits:
@@ -151,7 +151,7 @@ def _take(digits: list[Digit], size: Size) -> list[Digit] | None:
 
 
 def _merged(digits: Iterable[Digit]) -> tuple[Digit, ...]:
-    """Join neighbours that continue each other: equal axes get equal digits."""
+    """Join neighbours that continue each other, so that equal axes get equal digits."""
     merged: list[Digit] = []
     for digit in digits:
         above = merged[-1] if merged else None
@@ -167,7 +167,7 @@ def _merged(digits: Iterable[Digit]) -> tuple[Digit, ...]:
 
 
 def _quotient(dividend: Size, divisor: Size) -> Size | None:
-    """Return the exact quotient for all values of the symbols; None: there may be a remainder."""
+    """Return the quotient if it is exact for all values of the symbols; else None."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor if dividend % divisor == 0 else None
     quotient = sympy.cancel(sympy.sympify(dividend) / divisor)
@@ -182,12 +182,12 @@ def _named(*names: str) -> frozenset[str]:
     return frozenset(f"aten::{name}" for name in names)
 
 
-# Elements keep their row-major order, whatever the new sizes.
+# These keep elements in row-major order, whatever the new sizes.
 REGROUPINGS = _named(
     "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten",
     "view_copy", "_reshape_copy", "unsqueeze_copy", "squeeze_copy",
 )  # fmt: skip
-# Sizes and elements stay; memory and strides may be new.
+# These keep sizes and elements; memory and strides may be new.
 COPIES = _named("alias", "detach", "contiguous", "clone", "alias_copy", "detach_copy")
 EXPANSIONS = _named("expand", "expand_copy")  # the identity where they expand nothing
 PERMUTATIONS = _named(
@@ -208,21 +208,21 @@ def is_layout(node: Node) -> bool:
 
 
 def _is_in_order(node: Node) -> bool:
-    """Return whether only the grouping into axes may change; `view` may also reinterpret bytes."""
+    """Return whether a node only regroups axes; a `view` that reinterprets bytes does not."""
     return qualified_name(node.target) in _IN_ORDER and node.target is not aten.view.dtype
 
 
 def follow(node: Node, axes: Axes) -> Axes | None:
-    """Return the axes after the layout operator `node`, given its input's; None if unknown."""
+    """Return the axes after the layout operator `node`, from its input's axes; None if unknown."""
     if qualified_name(node.target) in PERMUTATIONS:
         return permuted(axes, axis_order(node, len(axes)))
     return regrouped(axes, sizes_of(fake_value(node).shape))
 
 
 def axis_order(node: Node, rank: int) -> tuple[int, ...]:
-    """Return which axis of its source, of any rank, each axis of a permutation is.
+    """Return, for each axis of a permutation's result, the axis of its source, of any rank.
 
-    Read off a tensor without memory whose axes have sizes of their own: 2, 3, 4 ...
+    It is read off a tensor without memory whose axes have distinct sizes: 2, 3, 4 ...
     """
     probe = torch.empty(tuple(range(2, 2 + rank)), device="meta")
     moved = node.target(probe, *node.args[1:], **node.kwargs)  # type: ignore[operator]
@@ -230,7 +230,7 @@ def axis_order(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def constant_value(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
-    """Return the tensor behind a weight, or behind layout operators on one; None for all else."""
+    """Return the tensor of a weight, or of layout operators applied to one; None otherwise."""
     if not is_tensor(node):
         return None
     if node.op == "call_function" and is_layout(node) and len(node.all_input_nodes) == 1:
@@ -247,7 +247,7 @@ def constant_value(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
 def constant_matrix(editor: ProgramEditor, node: Any) -> torch.Tensor | None:
     """Return the constant matrix that `node` holds, or repeats along axes before its last two.
 
-    A product with a matrix that was expanded to a batch is a product with the matrix.
+    A product with a matrix expanded to a batch equals a product with the matrix itself.
     """
     value = constant_value(editor, node)
     while value is None and is_tensor(node) and _is_in_order(node):
@@ -270,7 +270,7 @@ def _matrix_sizes(node: Node) -> tuple[Size, ...]:
 def pinned_nodes(editor: ProgramEditor) -> set[Node]:
     """Return the nodes that may share storage with one that is read by its strides.
 
-    Nothing may be computed from another place than these are.
+    These nodes must keep their memory and layout, so nothing may recompute them elsewhere.
     """
     shared = editor.aliasing()
     readers = filter(reads_layout, editor.graph.nodes)
@@ -279,7 +279,7 @@ def pinned_nodes(editor: ProgramEditor) -> set[Node]:
 
 
 def is_dtype_assertion(node: Node) -> bool:
-    """Return whether `node` only asserts what no rearrangement changes: dtype, device, layout."""
+    """Return whether `node` only asserts dtype, device or layout, which no rearranging changes."""
     return (
         node.target is aten._assert_tensor_metadata.default
         and node.args[1:3] in {(), (None,), (None, None)}

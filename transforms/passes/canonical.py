@@ -1,6 +1,6 @@
-"""Passes that export itself runs, so that a program is one that all others can take.
+"""Passes that export itself runs, to bring a program into a form that all other passes accept.
 
-They see it as torch.export leaves it. One that would change nothing does not copy it.
+They see it as torch.export leaves it. A pass that would change nothing does not copy it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _READ_OUT = (aten.item.default, aten._local_scalar_dense.default)
 
 
 class CanonicalPass(GraphPass, ABC):
-    """A pass of export."""
+    """A pass that export runs."""
 
-    as_written: ClassVar[bool] = False  # whether it takes calls that write
+    as_written: ClassVar[bool] = False  # whether it accepts calls that write
 
     @abstractmethod
     def applies(self, program: ExportedProgram) -> bool:
-        """Return whether it would change the program."""
+        """Return whether the pass would change the program."""
 
     def __call__(
         self, program: ExportedProgram, place: str = "program main"
@@ -57,7 +57,7 @@ class CanonicalPass(GraphPass, ABC):
 def run_canonical(
     place: str, program: ExportedProgram, passes: Iterable[CanonicalPass], records: list[PassRecord]
 ) -> ExportedProgram:
-    """Run passes one after another; their records are appended to `records`."""
+    """Run passes in order and append their records to `records`."""
     for graph_pass in passes:
         program, record = graph_pass(program, place)
         records.append(record)
@@ -65,7 +65,7 @@ def run_canonical(
 
 
 def record_trace(before: int, after: int) -> PassRecord:
-    """Return the record of torch's own trace, by how many nodes there were before and after it."""
+    """Return the record of torch's own trace, given the numbers of nodes before and after it."""
     fields = {"name": TRACE, "nodes_before": before, "nodes_after": after}
     changes = (TRACED,) if before != after else ()
     return PassRecord.model_validate(fields | {"modified": bool(changes), "changes": changes})
@@ -74,27 +74,27 @@ def record_trace(before: int, after: int) -> PassRecord:
 class TakePlainInputs(CanonicalPass):
     """Replaces inputs of other strides with row-major ones.
 
-    Where it changes any, the program is not in inference form: that traces it anew.
+    If it changes any, the result is not in inference form; bringing it there retraces it.
     """
 
-    as_written = True  # golden cases are computed with it
+    as_written = True  # golden cases are computed with its result
 
     def applies(self, program: ExportedProgram) -> bool:
         """Return whether an input has other strides."""
         return bool(_made_plain(program))
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Lay out inputs and examples."""
+        """Lay out inputs and example inputs."""
         values = _made_plain(editor.program)
         editor.set_values({n: values[n.name] for n in editor.graph.nodes if n.name in values})
-        let_views_copy(editor)  # the strides of before may have allowed a view
+        let_views_copy(editor)  # the old strides may have allowed a view
         made = editor.finish()
         made.example_inputs = tree_map_only(Tensor, plain, made.example_inputs)
         journal.changed(f"inputs are row-major now: {', '.join(values)}")
 
 
 def _made_plain(program: ExportedProgram) -> dict[str, Tensor]:
-    """Return row-major fake values of the inputs that are laid out otherwise."""
+    """Return row-major fake values of the inputs that have another layout."""
     given = set(program.graph_signature.user_inputs)
     made = {}
     for node in program.graph.nodes:
@@ -107,7 +107,7 @@ def _made_plain(program: ExportedProgram) -> dict[str, Tensor]:
     return made
 
 
-# To torch's decompositions each makes new memory; in truth what is written into it is kept.
+# torch's decompositions assume that each makes new memory; in eager, writes into it are seen.
 _IN_TRUTH: dict[Any, Any] = {
     aten.unsafe_chunk.default: aten.chunk.default,
     aten.unsafe_split.Tensor: aten.split.Tensor,
@@ -121,13 +121,13 @@ class CallViews(CanonicalPass):
     as_written = True
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Return whether there is such a call, and something is written."""
+        """Return whether the program has such a call and a call that writes."""
         nodes = program.graph.nodes
         views = any(n.target in {*_IN_TRUTH, aten.dropout.default} for n in nodes)
         return views and any(map(writes, nodes))
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace each call; dropout that drops nothing is its input."""
+        """Replace each call; a dropout that drops nothing becomes its input."""
         for node in editor.calls(*_IN_TRUTH):
             node.target = _IN_TRUTH[node.target]
             journal.changed(f"{node.name} is {node.target} now")
@@ -142,11 +142,11 @@ class KeepPlainState(CanonicalPass):
     """Replaces buffers that a call writes with row-major ones, as an artifact keeps them."""
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Return whether a buffer has other strides; which are written comes out last."""
+        """Return whether a buffer has other strides; which buffers are written is not yet known."""
         return bool(_scattered(program))
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Lay out each; the editor has refused a memory with two names, if it is written."""
+        """Lay out each buffer; the editor has refused written memory that has two names."""
         buffers = _scattered(editor.program)
         for node in editor.graph.nodes:
             if node.name in buffers and editor.constant(node) is None:
@@ -156,7 +156,7 @@ class KeepPlainState(CanonicalPass):
 
 
 def _scattered(program: ExportedProgram) -> dict[str, Tensor]:
-    """Return the buffers that are not laid out row after row."""
+    """Return the buffers that are not contiguous."""
     held = {**program.state_dict, **program.constants}
     buffers = {n: held[name] for n, name in program.graph_signature.inputs_to_buffers.items()}
     dense = {n: b for n, b in buffers.items() if b.layout is torch.strided}
@@ -193,12 +193,12 @@ _SELECTIONS = aten.select.int, aten.select_scatter.default
 
 
 def is_place(i: object) -> bool:
-    """Return whether an index is one place, given as a tensor."""
+    """Return whether an index is a single position, held by an integer tensor."""
     return isinstance(i, Tensor) and not i.dim() and i.dtype in {torch.int32, torch.int64}
 
 
 def _index_read(node: Node) -> Any:
-    """Return the tensor that a selection's index is read out of, if so; None for others."""
+    """Return the tensor from which a selection's index is read out; None if there is none."""
     item = node.args[-1] if node.target in _SELECTIONS else None
     if not isinstance(item, Node) or item.target not in _READ_OUT:
         return None
@@ -229,19 +229,19 @@ def _size(editor: ProgramEditor, value: Any, like: Node) -> Any:
 class RoundToHalves(CanonicalPass):
     """Replaces numbers that meet tensors of float16 or bfloat16 with the nearest of that dtype.
 
-    So does eager. Numbers are those of Python, tensors without axes and tensors of integers.
-    Generated code would take each as it is: 0.7 is not the float16 nearest to it. Factors and
-    divisors without axes are taken as they are by eager's kernels, too (`original_scalar_value` of
-    aten/src/ATen/native/cpu/BinaryOpsKernel.cpp): with tensors the result is rounded alone. All
-    bits are read again, since Inductor leaves out a cast that is followed by its inverse.
+    Eager does so for Python numbers, tensors without axes and integer tensors. Generated code would
+    use the exact value: 0.7 is not the float16 nearest to it. Eager's kernels also use the exact
+    value of factors and divisors without axes (`original_scalar_value` of
+    aten/src/ATen/native/cpu/BinaryOpsKernel.cpp): if they are tensors, only the result is rounded.
+    The bits are reinterpreted, since Inductor removes a cast that is followed by its inverse.
     """
 
     def applies(self, program: ExportedProgram) -> bool:
-        """Return whether there is such a number."""
+        """Return whether the program has such a number."""
         return any(_unrounded(node) or _by_whole(node) for node in program.graph.nodes)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Round each."""
+        """Round each such number."""
         for node in editor.calls(*_ROUNDED):
             dtype = _half_of(node)
             if _by_whole(node):
@@ -279,26 +279,26 @@ _ROUNDED = [
 
 
 def _numbers(node: Node) -> dict[int, Tensor]:
-    """Return the arguments that are tensors of numbers, by place."""
+    """Return the arguments that are tensors of numbers, by position."""
     values = {i: a.meta["val"] for i, a in enumerate(node.args) if isinstance(a, Node)}
     return {i: t for i, t in values.items() if isinstance(t, Tensor) and t.dtype != torch.bool}
 
 
 def _half_of(node: Node) -> torch.dtype | None:
-    """Return the dtype of a call's tensors of floats, those with axes, if it is a half one."""
+    """Return the dtype of a call's float tensors that have axes, if it is float16 or bfloat16."""
     tensors = _numbers(node).values()
     floats = {t.dtype for t in tensors if t.dim() and t.is_floating_point()}
     return floats.pop() if len(floats) == 1 and floats.issubset(_HALVES) else None
 
 
 def _by_whole(node: Node) -> bool:
-    """Return whether a tensor of halves is multiplied with or divided by one number in a tensor."""
+    """Return whether halves are multiplied or divided by a tensor without axes of another dtype."""
     factor = _numbers(node).get(1) if node.target in _FACTORS and _half_of(node) else None
     return factor is not None and not factor.dim() and factor.dtype not in _HALVES
 
 
 def _unrounded(node: Node) -> list[int]:
-    """Return the places of arguments that eager rounds to halves."""
+    """Return the positions of arguments that eager rounds to halves."""
     if node.target not in _ROUNDED or (dtype := _half_of(node)) is None:
         return []
     whole = {1} if node.target in _FACTORS else set()

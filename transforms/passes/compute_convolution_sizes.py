@@ -1,7 +1,7 @@
-"""Sizes of convolutions' results are computed from those of their inputs.
+"""Compute the sizes of convolutions' results from the sizes of their inputs.
 
-A mask behind a convolution is as long as its result. Asked of the input, that is known before the
-convolution runs, and the mask can be applied within its kernel (`metal/fuse_epilogues.py`).
+A mask after a convolution is as long as its result. Computed from the input, that length is known
+before the convolution runs, so its kernel can apply the mask (`metal/fuse_epilogues.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from transforms.graph.traced import write
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default)
-_CHANNELS = 1  # the axis, behind which are places
+_CHANNELS = 1  # this axis comes before those of positions
 
 
 class ComputeConvolutionSizes(GraphPass):
     """Replaces a size asked of a convolution's result with one computed from its input's."""
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Have nothing ask a convolution's result for a size that changes."""
+        """Replace each read of a size of a convolution's result."""
         for asked in editor.calls(aten.sym_size.int):
             convolution = asked.args[0]
             if isinstance(convolution, torch.fx.Node) and convolution.target in _CONVOLUTIONS:
@@ -35,7 +35,7 @@ class ComputeConvolutionSizes(GraphPass):
 
 
 def compute_size(editor: ProgramEditor, asked: Node, convolution: Node) -> None:
-    """Have `asked`, a size of a convolution's result along another axis than channels, computed."""
+    """Compute `asked`, a size of a convolution's result on an axis other than channels."""
     given = bound_arguments(convolution)
     images = given["input"]
     axis = int(asked.args[1]) % fake_value(convolution).dim()  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def compute_size(editor: ProgramEditor, asked: Node, convolution: Node) -> None:
         return
 
     def computed(images: torch.Tensor) -> Any:
-        """Return how many places a window has along the axis (torch.nn.Conv2d, "Shape")."""
+        """Return the number of a window's positions along the axis (torch.nn.Conv2d, "Shape")."""
         if axis < _CHANNELS:
             return images.shape[axis]
         place = axis - _CHANNELS - 1

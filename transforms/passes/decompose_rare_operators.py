@@ -1,6 +1,6 @@
-"""Writes out operators that no runtime has a kernel for, with those that every runtime has.
+"""Decompose operators that no runtime has a kernel for into ones that every runtime has.
 
-Each function computes one call, by the definition in PyTorch's documentation of the function named.
+Each function computes one call, as PyTorch's documentation of the function named defines it.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ _ROOT = -0.5  # an exponent
 class DecomposeRareOperators(GraphPass):
     """Replaces calls of rare operators with sorts, gathers, sums and pointwise operators.
 
-    They are traced anew, so that all nodes of a program that has one of them are new.
+    The program is retraced, so if it has such an operator, all its nodes are new.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Write out all calls, if there are any."""
+        """Decompose all such calls."""
         _check_indices(editor, journal)
         _sum_halves(editor, journal)
         found = [
@@ -89,7 +89,7 @@ class DecomposeRareOperators(GraphPass):
 
 
 # Operators that refuse negative indices in eager PyTorch, where Inductor counts them from the end,
-# and which of their arguments the indices are.
+# and the position of the argument that holds the indices.
 _INDEX_OF = {
     **dict.fromkeys((op.default for op in (aten.index_select, aten.index_add, aten.index_copy)), 2),
     **dict.fromkeys((aten.max_unpool2d.default, aten.max_unpool3d.default), 1),
@@ -100,7 +100,7 @@ _INDEX_OF = {
 
 
 def _check_indices(editor: ProgramEditor, journal: Journal) -> None:
-    """Let indices that torch refuses fail the run."""
+    """Make a run fail on indices that torch refuses."""
     for node in editor.calls(*_INDEX_OF):
         operator: Any = node.target
         place, size = _INDEX_OF[operator], node.kwargs.get("output_size")
@@ -127,7 +127,7 @@ def _sum_halves(editor: ProgramEditor, journal: Journal) -> None:
 
 
 def _is_rounded_once(node: Node) -> bool:
-    """Return whether eager rounds sums at their end: `index_add` does along the outer axes."""
+    """Return whether eager rounds sums once, at the end; `index_add` does along the outer axes."""
     if node.target is not aten.index_add.default:
         return not {"amax", "amin"}.intersection(map(str, node.args[4:]))
     axes = fake_value(node).dim()
@@ -140,7 +140,7 @@ def _scattered(operator: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _without_negative(index: Tensor, plane: Sequence[int] | None) -> Tensor:
-    """Replace indices below 0, or behind a plane of such sizes, by one outside every axis."""
+    """Replace indices below 0, or beyond a plane of such sizes, by one outside every axis."""
     outside = (index < 0) | (index >= math.prod(plane)) if plane else index < 0
     return index.masked_fill(outside, _NO_INDEX)
 
@@ -152,12 +152,12 @@ def _checked_repeats(repeats: Tensor, size: int) -> Tensor:
 
 
 def _is_common(node: Node) -> bool:
-    """Return whether Inductor has code for the operands: images, logic of bool, fixed sizes."""
+    """Return whether Inductor has code for the operands: images, bool logic, fixed sizes."""
     first, *others = (fake_value(n) for n in node.all_input_nodes or [node])
     if node.target in {aten.diagonal.default, aten.diag.default, aten.trace.default}:
         return _has_diagonal(first)
     if node.target in _OF_ONE_DTYPE:
-        return all(first.dtype == other.dtype for other in others[:1])  # sorter is no operand
+        return all(first.dtype == other.dtype for other in others[:1])  # the sorter is no operand
     if dtypes := _OF_DTYPES.get(node.target):
         is_other = node.target is aten.pow.Tensor_Scalar and bool(node.args[1] != _ROOT)
         return is_other or first.dtype not in dtypes
@@ -169,7 +169,7 @@ def _is_common(node: Node) -> bool:
 
 
 def _logic_of_bytes(operator: Any, self: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Answer in bytes where operands are bytes, as torch does."""
+    """Return uint8 where the operand is uint8, as torch does."""
     if self.dtype != torch.uint8:
         return NotImplemented
     return operator(self != 0, *args, **kwargs).to(torch.uint8)
@@ -180,7 +180,7 @@ def _has_diagonal(self: Tensor) -> bool:
 
 
 def _diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Take elements by their places, where `min` of two sizes is not known before the run."""
+    """Take elements by position, where the smaller of two sizes is not known before the run."""
     if _has_diagonal(self):
         return NotImplemented
     rows = self.movedim((dim1, dim2), (-2, -1))
@@ -191,7 +191,7 @@ def _diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> An
 
 
 def _searchsorted(sorted_sequence: Tensor, self: Tensor | float, **how: Any) -> Any:
-    """Search in the dtype to which torch promotes both: a number alone takes the sequence's."""
+    """Search in the dtype to which torch promotes both; a Python number takes the sequence's."""
     dtype = torch.result_type(sorted_sequence, self)
     if not isinstance(self, Tensor):
         self = sorted_sequence.new_full((), self, dtype=dtype)
@@ -205,7 +205,7 @@ def _bucketize(self: Tensor | float, boundaries: Tensor, **how: Any) -> Any:
 
 
 def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Any:
-    """torch.cdist of as many batches of both."""
+    """Compute torch.cdist of inputs whose batches may differ."""
     if surely_equal(x1.shape[:-2], x2.shape[:-2]):
         return NotImplemented
     return aten.cdist(*in_equal_batches(x1, x2), p, compute_mode)
@@ -219,10 +219,10 @@ def _promoted(operator: Any, self: Tensor, other: Tensor) -> Any:
 
 
 def _pdist(self: Tensor, p: float = 2) -> Tensor:
-    """Return distances of all pairs of rows, each directly: a matrix product would cancel."""
+    """Return the distances of all pairs of rows, without a matrix product, which would cancel."""
     rows, others = torch.triu_indices(self.shape[0], self.shape[0], 1)
     distances: Tensor = aten._cdist_forward(self, self, p, 2)
-    odd = torch.isnan(self[rows] - self[others]).any(-1)  # cdist's largest distance passes over it
+    odd = torch.isnan(self[rows] - self[others]).any(-1)  # cdist's maximum distance ignores NaN
     return torch.where(odd, torch.nan, distances[rows, others])
 
 
@@ -238,7 +238,7 @@ def _addbmm(
 def _index_reduce(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Return a scatter of whole slices."""
+    """Return the result of scattering whole slices."""
     if self.dim() == 0:
         return _index_reduce(
             self[None], 0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self
@@ -253,16 +253,16 @@ def _trilinear(  # noqa: PLR0917 - PyTorch's own list
     i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int],
     expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,  # noqa: ARG001
 ) -> Tensor:  # fmt: skip
-    """Multiply three factors, each with axes of 1 put in, and sum over `sumdim`."""
+    """Multiply three factors, each expanded by axes of size 1, and sum over `sumdim`."""
     factors = (i1, expand1), (i2, expand2), (i3, expand3)
     product = reduce(torch.mul, (reduce(torch.unsqueeze, axes, part) for part, axes in factors))
     return product.sum(list(sumdim)) if sumdim else product
 
 
 def _windows(values: Tensor, axis: int, wanted: int, rest: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return an axis' values in each window (torch.nn.AdaptiveAvgPool2d), `rest` elsewhere.
+    """Return an axis' values in each window (torch.nn.AdaptiveAvgPool2d), and `rest` elsewhere.
 
-    Then the first place of each window and the one behind its last.
+    Also return the first position of each window and the one after its last.
     """
     number, size = torch.arange(wanted), values.shape[axis]
     first, end = number * size // wanted, ((number + 1) * size - 1) // wanted + 1
@@ -272,7 +272,7 @@ def _windows(values: Tensor, axis: int, wanted: int, rest: float) -> tuple[Tenso
 
 
 def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Average along one axis after the other: windows of images and volumes are boxes."""
+    """Average along one axis after another: windows of images and volumes are boxes."""
     values = self.to(torch.promote_types(self.dtype, torch.float32))
     for axis, wanted in enumerate(output_size, -len(output_size)):
         boxes, first, end = _windows(values, axis, wanted, 0.0)
@@ -281,13 +281,13 @@ def _adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
 
 
 def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the same, and each position: a box's last NaN, else the first of equal values."""
+    """Return maxima and positions: a box's last NaN, else the first of equal values."""
     sizes = self.shape[-len(output_size) :]
     where = torch.arange(math.prod(sizes)).reshape(sizes).expand(self.shape)
     for axis in range(-1, -len(output_size) - 1, -1):
         boxes, first, _ = _windows(self, axis, output_size[axis], -torch.inf)
         largest, place = boxes.max(-1)
-        place = torch.maximum(place, first)  # where all are -inf
+        place = torch.maximum(place, first)  # if all are -inf
         nan = torch.isnan(boxes)
         last = (nan * torch.arange(nan.shape[-1])).amax(-1)
         place = torch.where(nan.any(-1), last, place)
@@ -297,7 +297,7 @@ def _adaptive_maximum(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor,
 
 
 def _of_rows(choose: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
-    """Let an operator that chooses a value of each row take a tensor without axes."""
+    """Make an operator that selects a value of each row accept a tensor without axes."""
 
     def chosen(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         if self.dim() == 0:
@@ -309,7 +309,7 @@ def _of_rows(choose: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]
 
 
 def _median(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return the lower middle value of each row; the first NaN of a row that has one."""
+    """Return the lower median of each row, or the first NaN of a row that has one."""
     middle = (self.shape[dim] + 1) // 2
     values, places = aten.kthvalue.default(self, middle, dim, True)
     if self.dtype.is_floating_point:
@@ -322,29 +322,29 @@ def _median(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _nanmedian(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return the lower median of a row's numbers without NaN; NaN where there is no other."""
+    """Return the lower median of a row's numbers other than NaN; NaN if there are none."""
     if not self.dtype.is_floating_point:
         return _median(self, dim)
     numbers = (~torch.isnan(self)).sum(dim, True)
-    ordered, order = torch.sort(self, stable=True, dim=dim)  # NaN comes last
+    ordered, order = torch.sort(self, stable=True, dim=dim)  # NaN is sorted last
     middle = ((numbers - 1) // 2).clamp(min=0)
     return ordered.gather(dim, middle), order.gather(dim, middle)
 
 
 def _mode(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return the most frequent value of each row, the smallest of several, and its last place."""
+    """Return the most frequent value of each row, the smallest of ties, and its last position."""
     axis = dim % self.dim()
     rows, order = torch.sort(self.movedim(axis, -1), stable=True, dim=-1)
     place = torch.arange(rows.shape[-1], device=self.device).expand_as(rows)
     same = rows[..., 1:] == rows[..., :-1]
     begins = place * (1 - torch.nn.functional.pad(same.to(place.dtype), (1, 0)))
-    length = place - begins.cummax(-1).values  # of the run up to here, less one
+    length = place - begins.cummax(-1).values  # of the run so far, minus one
     best = length.argmax(-1, True)
     return rows.gather(-1, best).movedim(-1, axis), order.gather(-1, best).movedim(-1, axis)
 
 
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
-    """Count the elements in each of `bins` equal parts of the range; the last has its end too."""
+    """Count the elements in each of `bins` equal parts of the range; the last includes its end."""
     flat = self.reshape(-1)
     low, high = (torch.full((), float(end), dtype=self.dtype) for end in (min, max))
     if min == max and flat.shape[0] > 0:
@@ -364,10 +364,10 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
     mode: int = _SUM, sparse: bool = False, per_sample_weights: Tensor | None = None,  # noqa: ARG001
     include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return sums, means or maxima of rows, bag by bag; a bag begins at each offset.
+    """Return sums, means or maxima of rows for each bag; a bag begins at each offset.
 
-    Rows behind the last offset belong to the last bag, but are left out of sums where eager's fast
-    kernel forms them.
+    Rows after the last offset belong to the last bag, but are left out of sums that eager computes
+    by its fast kernel.
     """
     starts = offsets[:-1] if include_last_offset else offsets
     bags, places = starts.shape[0], torch.arange(indices.shape[0], dtype=starts.dtype)
@@ -400,13 +400,13 @@ def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
 
 
 def _padded_bag(weight: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the same with a row that does not count, from the last where it is negative."""
+    """Return the same but ignore the row `padding_idx`, counted from the end if negative."""
     row = -1 if how[-1] is None else how[-1] % weight.shape[0]
     return _embedding_bag(weight, *(*how[:-1], row))
 
 
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """Return positions of the first `size` nonzero elements, filled up with `fill_value`."""
+    """Return the positions of the first `size` nonzero elements, padded with `fill_value`."""
     place = torch.searchsorted((self != 0).reshape(-1).cumsum(0), torch.arange(1, size + 1))
     found, axes = place < self.numel(), [place.new_empty(size, 0)]
     for extent in reversed(self.shape):
@@ -418,7 +418,7 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 def _grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool  # noqa: A002
 ) -> Tensor:  # fmt: skip
-    """Sample images or volumes at the points of a grid: (x, y) or (x, y, z) along its last axis."""
+    """Sample images or volumes at the points of a grid, (x, y) or (x, y, z) along its last axis."""
     batch, channels, *sizes = input.shape
     elements, is_image = input.reshape(batch, channels, -1), len(sizes) == _IMAGE_AXES - 2
     none = torch.zeros((), dtype=input.dtype)
@@ -427,12 +427,12 @@ def _grid_sampler(
         inside = torch.ones_like(places[0], dtype=torch.bool)
         offset = torch.zeros_like(places[0], dtype=torch.int64)
         for place, size in zip(places, sizes, strict=True):
-            within = (place >= 0) & (place < size)  # which NaN is not
+            within = (place >= 0) & (place < size)  # false for NaN
             inside = inside & within
             offset = offset * size + torch.where(within, place, 0).to(torch.int64)
         flat = offset.reshape(batch, 1, -1).expand(-1, channels, -1)
         found = elements.gather(2, flat).reshape(batch, channels, *grid.shape[1:-1])
-        if is_image:  # a weight of NaN counts outside as well
+        if is_image:  # a NaN weight counts outside as well
             return torch.where(inside[:, None], found, 0.0) * share
         return torch.where(inside[:, None], found * share, 0.0)
 
@@ -469,14 +469,14 @@ def _grid_sampler(
 
 
 def _cubic_shares(above: Tensor) -> list[Tensor]:
-    """Return the weights of four neighbours by how far a place is above the second."""
+    """Return the weights of four neighbours, given a place's distance above the second."""
     near = [_cubic_near(distance, -0.75) for distance in (above, 1 - above)]
     far = [_cubic_far(distance, -0.75) for distance in (above + 1, 2 - above)]
     return [share[:, None] for share in (far[0], *near, far[1])]
 
 
 def _scaled(at: Tensor, size: int, align_corners: bool, *, is_image: bool) -> Tensor:
-    """Return a place from -1 to 1 in elements; a volume's overflows where eager's does."""
+    """Scale a place from [-1, 1] to elements; a volume's overflows where eager's does."""
     if align_corners:
         return (at + 1) * ((size - 1) / 2)
     return (at + 1) * (size / 2) - 0.5 if is_image else ((at + 1) * size - 1) / 2
@@ -485,7 +485,7 @@ def _scaled(at: Tensor, size: int, align_corners: bool, *, is_image: bool) -> Te
 def _inside(
     place: Tensor, size: Any, padding_mode: int, align_corners: bool, *, is_image: bool
 ) -> Tensor:
-    """Bring a place inside as the mode says; NaN becomes an image's first, a volume's last."""
+    """Move a place inside as the mode says; NaN becomes an image's first, a volume's last."""
     if padding_mode == _ZEROS:
         return place
     if padding_mode == _REFLECTION:
@@ -507,10 +507,10 @@ def _resize(  # noqa: PLR0917
     align_corners: bool, scales_h: float | None = None, scales_w: float | None = None, *,
     smooth: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Resize along the width and then the height, with antialiasing if it is `smooth`.
+    """Resize along the width and then the height, with antialiasing if `smooth`.
 
-    Each element of the result is a mean of those within `reach` steps of the (wider) grid, weighted
-    by a kernel (PIL.Image.resize; torch.nn.functional.interpolate, antialias).
+    Each element of the result is a mean of the elements within `reach` steps of the (wider) grid,
+    weighted by a kernel (PIL.Image.resize; torch.nn.functional.interpolate, antialias).
     """
     result = images
     for axis, factor in ((-1, scales_w), (-2, scales_h)):
@@ -543,7 +543,7 @@ def _resize_bytes(
     kernel: Callable[[Tensor], Tensor], reach: int, images: Tensor, size: Any,
     align_corners: bool, *scales: Any,
 ) -> Any:  # fmt: skip
-    """Resize bytes without antialiasing; the scales are two, or in the one list of `.vec`."""
+    """Resize bytes without antialiasing; the scales are two numbers, or the one list of `.vec`."""
     if images.dtype is not torch.uint8:
         return NotImplemented
     size, factors = output_sizes(images, size, scales)
@@ -557,7 +557,7 @@ def _resize_bilinearly(images: Tensor, *how: Any) -> Any:
 
 
 def _mean_of_bytes(rows: Tensor, weight: Tensor) -> Tensor:
-    """Weigh bytes by whole numbers of 15 bits, as eager does."""
+    """Weight bytes by 15-bit integers, as eager does."""
     bits = (32767.5 / weight.max()).log2().ceil().to(torch.int32) - 1
     whole = (weight * 2.0**bits + weight.sign() / 2).to(torch.int32)
     total = (rows.to(torch.int32) * whole).sum(-1, dtype=torch.int32) + (1 << (bits - 1))
@@ -568,9 +568,9 @@ def _taps(
     kernel: Callable[[Tensor], Tensor], reach: int, step: float, size: int, centre: Tensor, *,
     smooth: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return which elements each of the result's reads, their weights, 1 together, and which count.
+    """Return, per element of the result, the elements to read, their weights and which count.
 
-    Those outside are left out if it is `smooth`, and else are the outermost again.
+    Weights sum to 1. Elements outside are left out if `smooth`, and clamped to the edge otherwise.
     """
     widened = torch.sym_max(step, 1.0)  # type: ignore[no-untyped-call]
     support = reach * widened
@@ -594,7 +594,7 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _cubic(x: Tensor, a: float) -> Tensor:
-    """Compute Keys' kernel; Pillow has it with a = -1/2."""
+    """Compute Keys' kernel; Pillow uses a = -1/2."""
     x = x.abs()
     far = torch.where(x < 2, _cubic_far(x, a), 0.0)  # noqa: PLR2004
     return torch.where(x < 1, _cubic_near(x, a), far)
@@ -613,7 +613,7 @@ def _linear_cross_entropy(  # noqa: PLR0917 - PyTorch's own list
     weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float,
     *training: Any,  # noqa: ARG001 - chunks, and gradients that no artifact has
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Compute all rows at once; the empty tensors are gradients that were not asked for."""
+    """Compute all rows at once; the empty tensors stand for gradients that were not requested."""
     scores = torch.nn.functional.linear(rows, linear_weight, linear_bias)
     loss = torch.nn.functional.cross_entropy(
         scores, target, weight, ignore_index=ignore_index, reduction=reduction,
@@ -627,8 +627,8 @@ def _multilabel_margins(
 ) -> tuple[Tensor, Tensor]:
     """Compute the hinge loss of each label before the first -1 against all other classes.
 
-    As torch's kernel (LossMultiLabelMargin.cpp), which leaves NaN out. Its decomposition takes what
-    follows a -1 for class 0.
+    This follows torch's kernel (LossMultiLabelMargin.cpp), which leaves NaN out. torch's
+    decomposition treats labels after a -1 as class 0.
     """
     x, labels = torch.atleast_2d(self), torch.atleast_2d(target)  # type: ignore[no-untyped-call]
     inside = ((labels >= -1) & (labels < x.shape[1])).all()
@@ -654,7 +654,7 @@ def _fake_quantize(  # noqa: PLR0917 - PyTorch's own list, and what fits
     self: Tensor, scale: Any, zero: Any, low: int, high: int,
     fits: Callable[[Tensor], Tensor] = lambda values: ~values.isnan(),
 ) -> Any:  # fmt: skip
-    """torch.fake_quantize_per_tensor_affine; aten's kernels multiply by 1 / scale in float32."""
+    """Compute fake_quantize_per_tensor_affine; aten's kernels multiply by 1 / scale in float32."""
     scale = scale if isinstance(scale, Tensor) else torch.full((), scale)
     wide = self.to(torch.promote_types(self.dtype, torch.float32))
     values = (wide * (1 / scale)).round() + zero
@@ -664,7 +664,7 @@ def _fake_quantize(  # noqa: PLR0917 - PyTorch's own list, and what fits
 def _fake_quantize_rows(  # noqa: PLR0917 - PyTorch's own list
     self: Tensor, scale: Tensor, zero: Tensor, axis: int, low: int, high: int
 ) -> Any:
-    """torch.fake_quantize_per_channel_affine; what int64 cannot hold is the lowest."""
+    """Compute fake_quantize_per_channel_affine; values outside int64 become the lowest."""
     if zero.is_floating_point():
         return NotImplemented
     shape = [-1 if each == axis % self.dim() else 1 for each in range(self.dim())]
@@ -672,12 +672,12 @@ def _fake_quantize_rows(  # noqa: PLR0917 - PyTorch's own list
     return _fake_quantize(*given, lambda values: values.abs() < 2.0**63)
 
 
-# The Maclaurin series of erf(x) / x in x^2, at most 2 units of float32 off below a half.
+# The Maclaurin series of erf(x) / x in x^2, at most 2 float32 ulps off for |x| below one half.
 _ERF = tuple(2 / math.sqrt(math.pi) * (-1) ** n / math.factorial(n) / (2 * n + 1) for n in range(7))
 
 
 def _erf(self: Tensor) -> Any:
-    """torch.erf; Inductor's vectors compute 1 - (1 - erf(x)), which is 0 for tiny numbers."""
+    """Compute erf; Inductor's vectors compute 1 - (1 - erf(x)), which is 0 for tiny numbers."""
     if self.dtype not in _OF_DTYPES[aten.erf.default]:
         return NotImplemented
     x = self.to(torch.float32)
@@ -688,13 +688,13 @@ def _erf(self: Tensor) -> Any:
 
 
 def _power(self: Tensor, exponent: Any) -> Any:
-    """Return x ** -0.5 as eager takes it, also of -0 and -inf; C's pow gives others there."""
+    """Return x ** -0.5 as eager does, also for -0 and -inf, where C's pow differs."""
     is_root = exponent == _ROOT and self.dtype in _OF_DTYPES[aten.pow.Tensor_Scalar]
     return self.rsqrt() if is_root else NotImplemented
 
 
 def _atanh(self: Tensor) -> Any:
-    """torch.atanh; the logarithm of Inductor's (1 + x) / (1 - x) is 0 for tiny numbers."""
+    """Compute atanh; the logarithm of Inductor's (1 + x) / (1 - x) is 0 for tiny numbers."""
     if not self.is_floating_point():
         return NotImplemented
     x = self.to(torch.promote_types(self.dtype, torch.float32))
@@ -702,11 +702,11 @@ def _atanh(self: Tensor) -> Any:
 
 
 def _frequencies(n: int, d: float = 1.0, **given: Any) -> Tensor:
-    """Return the bins' frequencies as torch.fft.fftfreq orders them."""
+    """Return the frequencies of the bins in the order of torch.fft.fftfreq."""
     return ((torch.arange(n, **given) + n // 2) % n - n // 2) * (1.0 / (n * d))
 
 
-# Inductor has code for these where sizes are fixed, and takes dynamic ones for the example's.
+# Inductor has code for these if sizes are fixed, and takes dynamic sizes for the example's.
 _POOLS: dict[Any, Callable[..., Any]] = {
     aten.adaptive_avg_pool1d.default: _adaptive_average,
     aten.adaptive_avg_pool2d.default: _adaptive_average,
@@ -717,7 +717,7 @@ _POOLS: dict[Any, Callable[..., Any]] = {
 
 
 def _suits_inductor(operator: Any, images: Tensor, wanted: Any) -> bool:
-    """Return whether a pool's sizes are fixed, or it is the average of all."""
+    """Return whether a pool's sizes are fixed, or it averages everything to one element."""
     fixed = all(isinstance(size, int) for size in (*images.shape[-2:], *wanted))
     whole = all(isinstance(size, int) and size == 1 for size in wanted)
     return fixed or (whole and _POOLS[operator] is _adaptive_average)

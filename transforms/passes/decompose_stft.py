@@ -1,16 +1,16 @@
-"""Turns short-time Fourier transforms into matrix products with cosines and sines.
+"""Decompose short-time Fourier transforms into matrix products with cosines and sines.
 
 A cosine is even about the middle of a frame of N samples and a sine is odd, so that
 
     Re X[k] = sum_n (x[n] + x[N - n]) cos(2 pi k n / N)      n from 1 to N / 2
     Im X[k] = sum_n (x[n] - x[N - n]) (-sin(2 pi k n / N))
 
-with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: two products with
-half a frame each, half the multiplications of one with cosines and sines of a whole frame.
+with x[0] added to every Re X[k], and x[N / 2], which is its own partner, counted once. So there are
+two products with half a frame each: half the multiplications of one product with whole frames.
 
-The inverse is the same sum with each bin but the first and the last counted twice, as it serves for
-its conjugate too. Of complex signals, and of further axes, each plane is multiplied by both. What
-complex numbers are made and used for besides is carried on real and imaginary planes
+The inverse is the same sum with each bin but the first and the last counted twice, since it stands
+for its conjugate too. For complex signals and further axes, each plane is multiplied by both bases.
+All other complex numbers are carried on real and imaginary planes
 (`transforms/graph/complex_planes.py`).
 """
 
@@ -40,16 +40,16 @@ _NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as the core opera
 
 
 def _family(core: Any, *kinds: str) -> tuple[Any, ...]:
-    """Return a core operator, and those of torch.fft that are made of it, by their kinds."""
+    """Return a core operator and the torch.fft operators of the given kinds that build on it."""
     names = [f"fft_{kind}{axes}" for kind in kinds for axes in ("", "2", "n")]
     return core.default, *(getattr(aten, name).default for name in names)
 
 
-# Into bins from real signals, from bins to bins, and back to real signals.
+# Transforms from real signals to bins, from bins to bins, and back to real signals.
 _OF_REAL = _family(aten._fft_r2c, "rfft", "ihfft")
 _OF_COMPLEX = _family(aten._fft_c2c, "fft", "ifft")
 _TO_REAL = _family(aten._fft_c2r, "irfft", "hfft")
-# Whose signs are those of an inverse transform; other core operators say so themselves.
+# Transforms with the sign of an inverse one; other core operators have an argument for the sign.
 _INVERSE = _family(aten._fft_c2r, "ifft", "irfft", "ihfft")
 
 
@@ -57,25 +57,25 @@ class DecomposeStft(GraphPass):
     """Replaces STFT(x) with Unfold(x) @ cos and @ -sin, and all complex numbers with real ones.
 
     `torch.stft` and `torch.fft.rfft` become two matrix products: the frames, which are windowed
-    views of the signal without what the window makes zero, folded in the middle, times the Fourier
-    basis with the normalisation in it. `torch.fft.irfft` and `torch.istft` are products with such a
-    basis and a sum of overlapping frames; several axes go one by one. The basis is formed in
-    float64 from exactly reduced angles and rounded once. Complex numbers, wherever they are from,
-    are carried as real and imaginary planes.
+    views of the signal without the part that the window zeroes, folded in the middle, times the
+    Fourier basis, which includes the normalisation. `torch.fft.irfft` and `torch.istft` are
+    products with such a basis and a sum of overlapping frames; several axes are transformed one by
+    one. The basis is computed in float64 from exactly reduced angles and rounded once. Complex
+    numbers, whatever their source, are carried as real and imaginary planes.
 
-    For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
-    which overflows above 1.8e19 in float32 where the FFT's hypot does not.
+    For finite signals the result differs from the FFT's by rounding only. |z| is
+    sqrt(re^2 + im^2), which overflows above 1.8e19 in float32, where the FFT's hypot does not.
 
-    Refuses complex numbers that leave the program or meet an operator without a real form, frames
-    longer than `largest_frame` samples (the basis has about its square elements), or of a length
-    that is not fixed, and signals that are not float32 or float64.
+    Refuses complex numbers that leave the program or reach an operator without a real form, frames
+    longer than `largest_frame` samples (the basis has about its square elements) or of dynamic
+    length, and signals that are not float32 or float64.
     """
 
     def __init__(self, *, largest_frame: int = 4096) -> None:
         self._largest_frame = largest_frame
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace every transform that may be replaced, and what complex numbers can be."""
+        """Replace every transform and every complex number that can be replaced."""
         forms = self._forms(editor)
         carried = ComplexProgram(editor, forms)
         for node, reason in carried.refused.items():
@@ -94,7 +94,7 @@ class DecomposeStft(GraphPass):
         return forms
 
     def _dft(self, operator: Any, signal: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return a transform along axes, by all of torch's operators for them."""
+        """Return a transform along axes, for each of torch's operators that does one."""
         given = bound(operator, (signal, *args), kwargs)
         planes = tuple(signal) if isinstance(signal, Planes) else (signal,)
         dft = _Dft.of(operator, planes[0].shape, given)
@@ -114,7 +114,7 @@ class DecomposeStft(GraphPass):
     def _stft(
         self, editor: ProgramEditor, operator: Any, signal: Tensor, *args: Any, **kwargs: Any
     ) -> Any:
-        """View the signal as frames, apply the window, transform; bins come before frames."""
+        """View the signal as frames, apply the window and transform; bins come before frames."""
         given = bound(operator, (signal, *args), kwargs)
         window, length = given["window"], given["n_fft"]
         _check_signal(signal)
@@ -146,7 +146,7 @@ class DecomposeStft(GraphPass):
         return Planes(*planes) if given["return_complex"] else torch.stack(planes, -1)
 
     def _istft(self, bins: Planes, *args: Any, **kwargs: Any) -> Tensor:
-        """Add up frames, windowed again, and divide by the sum of the windows' squares."""
+        """Add up frames, windowed again, and divide by the sum of the squared windows."""
         given = bound(aten.istft.default, (bins, *args), kwargs)
         window, length = given["window"], given["n_fft"]
         if given["return_complex"]:
@@ -172,13 +172,13 @@ def _check_signal(signal: Tensor) -> None:
 
 
 class _Dft(NamedTuple):
-    """Transforms along axes.
+    """A transform along one or more axes.
 
     Attributes:
-        axes: counted from the end, from -1; the last is the one that has half the bins, if one has.
-        lengths: N of each, an integer where it is fixed, to which the signal is padded or cut.
-        sign: of the angle, -1 for a transform into bins as a rule.
-        scale: of all axes together.
+        axes: counted from the end, from -1; if one has half the bins, it is the last.
+        lengths: N of each axis, an integer if fixed, to which the signal is padded or cut.
+        sign: of the angle; usually -1 for a transform into bins.
+        scale: the factor for all axes together.
     """
 
     axes: tuple[int, ...]
@@ -188,7 +188,7 @@ class _Dft(NamedTuple):
 
     @classmethod
     def of(cls, operator: Any, shape: Sequence[Any], given: Mapping[str, Any]) -> _Dft:
-        """Return what a call asks for, of a signal of a shape."""
+        """Return the transform that a call asks for, for a signal of the given shape."""
         dims, sizes = given["dim"], given.get("s")
         if isinstance(dims, int):
             dims, sizes = [dims], [given["n"]]
@@ -207,7 +207,7 @@ class _Dft(NamedTuple):
         if norm is None:
             norm = _NORMS[given["norm"]] if forward else 2 - _NORMS[given["norm"]]
         count = math.prod(lengths)
-        # A power of a size that is not fixed is none that sizes can have; such a call is refused.
+        # A power of a dynamic size cannot be a size expression; such a call is refused.
         scale = (1.0, count**-0.5, 1.0 / count)[norm] if isinstance(count, int) else 1.0
         return cls(tuple(axes), tuple(lengths), -1 if forward else 1, scale)
 
@@ -216,7 +216,7 @@ class _Dft(NamedTuple):
 
 
 def _of_real(signal: Tensor, dft: _Dft, *, halved: bool) -> Planes:
-    """Multiply by half a basis along the last axis, then by whole ones along the others."""
+    """Multiply by half a basis along the last axis, then by whole bases along the others."""
     [signal] = _resized((signal,), dft.axes, dft.lengths)
     axis, length = dft.axes[-1], dft.lengths[-1]
     frames, bins = _swapped(signal, axis), length // 2 + 1 if halved else length
@@ -226,7 +226,7 @@ def _of_real(signal: Tensor, dft: _Dft, *, halved: bool) -> Planes:
 
 
 def _back_to_real(planes: Sequence[Tensor], dft: _Dft) -> Tensor:
-    """Multiply by whole bases along all axes but the last, then by half of its own."""
+    """Multiply by whole bases along all axes but the last, then by half a basis along it."""
     if not planes[0].is_floating_point():
         planes = [plane.to(torch.get_default_dtype()) for plane in planes]
     axis, length = dft.axes[-1], dft.lengths[-1]
@@ -237,7 +237,7 @@ def _back_to_real(planes: Sequence[Tensor], dft: _Dft) -> Tensor:
 
 
 def _turned_along(planes: Sequence[Tensor], dft: _Dft, scale: float = 1.0) -> Sequence[Tensor]:
-    """Multiply planes, the imaginary one of which may be missing, by whole bases on all axes."""
+    """Multiply the real plane, and the imaginary one if any, by whole bases along all axes."""
     for axis, length in zip(dft.axes, dft.lengths, strict=True):
         rows = [_swapped(plane, axis) for plane in planes]
         cosines, sines = _basis(
@@ -257,7 +257,7 @@ def _swapped(value: Tensor, axis: int, other: int = -1) -> Tensor:
 
 
 def _padded(value: Tensor, margins: list[int]) -> Tensor:
-    """Pad with zeros, the last axis first; cut where a margin is negative."""
+    """Pad with zeros, the last axis first; a negative margin cuts."""
     padded: Tensor = aten.constant_pad_nd.default(value, margins)
     return padded
 
@@ -265,7 +265,7 @@ def _padded(value: Tensor, margins: list[int]) -> Tensor:
 def _resized(
     planes: Sequence[Tensor], axes: Sequence[int], lengths: Sequence[int]
 ) -> Sequence[Tensor]:
-    """Pad planes with zeros behind, or cut them, to the length of each axis."""
+    """Pad planes with zeros at the end, or cut them, to the length of each axis."""
     for axis, length in zip(axes, lengths, strict=True):
         size = planes[0].shape[axis]
         if not surely_equal((length,), (size,)):
@@ -275,15 +275,15 @@ def _resized(
 
 
 def _continued(signal: Tensor, amount: int, mode: str) -> Tensor:
-    """Return the signal with `amount` samples more at both ends, as `center` asks for."""
-    if signal.dim() == 1:  # reflection wants an axis of channels
+    """Extend the signal by `amount` samples at both ends, as `center` requires."""
+    if signal.dim() == 1:  # reflection needs a channel axis
         return _continued(signal.unsqueeze(0), amount, mode).squeeze(0)
     return torch.nn.functional.pad(signal, (amount, amount), mode)
 
 
 @untraced
 def _known(editor: ProgramEditor, window: Tensor | None) -> Tensor | None:
-    """Return the constant that is behind a traced value; None where none is."""
+    """Return the constant behind a traced value; None if it is not a constant."""
     nodes = {id(node.meta["val"]): node for node in editor.graph.find_nodes(op="placeholder")}
     value = editor.constant(nodes.get(id(window)))
     return None if value is None else value.detach()
@@ -297,21 +297,21 @@ def _widened(window: Tensor, length: int) -> Tensor:
 
 
 def _part(window: Tensor, first: int, end: int, dtype: torch.dtype) -> Tensor:
-    return window[first:end].to(dtype).clone()  # a constant is no view
+    return window[first:end].to(dtype).clone()  # a constant must not be a view
 
 
 class _Fold(NamedTuple):
-    """Which samples of a frame are read, and from which on they are added to their partners."""
+    """The samples of a frame that are read, and where their pairing with partners starts."""
 
     length: int  # N
     first: int
-    last: int  # the first that is not read any more
-    start: int  # n, from which pairs (n, N - n) are taken
+    last: int  # the first one that is no longer read
+    start: int  # the first n of the pairs (n, N - n)
 
     @classmethod
     @untraced
     def of(cls, length: int, window: Tensor | None) -> _Fold:
-        """Return all samples but those that a constant window makes zero at both ends."""
+        """Return all samples except those that a constant window zeroes at both ends."""
         if window is None or not window.any():
             return cls(length, 0, length, 1)
         where = window.nonzero().flatten().tolist()
@@ -320,11 +320,11 @@ class _Fold(NamedTuple):
 
 
 def _products(frames: Tensor, fold: _Fold, bins: int, scale: float) -> tuple[Tensor, Tensor]:
-    """Turn windowed frames (..., samples that are read) into the two planes of (..., bins)."""
+    """Transform windowed frames (..., samples that are read) into two planes of (..., bins)."""
     length, half = fold.length, fold.length // 2
     front = frames[..., fold.start - fold.first : half + 1 - fold.first]
     back = frames[..., length - half - fold.first : fold.last - fold.first].flip(-1)
-    samples = range(fold.start, half + 1)  # of which the frame's middle is its own partner
+    samples = range(fold.start, half + 1)  # the middle sample is its own partner
     factors = [scale / 2 if n * 2 == length else scale for n in samples]
     cosines, sines = _basis("", samples, bins, length, -1, factors, frames.dtype)
     real, imag = (front + back) @ cosines, (front - back) @ sines
@@ -339,8 +339,8 @@ def _basis(  # noqa: PLR0917
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return cosines and signed sines of 2 pi k n / N, (rows, columns), rows times factors.
 
-    Formed in float64 and rounded once. The angle's multiple k n is reduced modulo N in integers, so
-    that sines of whole turns are 0.
+    They are computed in float64 and rounded once. The angle's multiple k n is reduced modulo N in
+    integers, so that sines of whole turns are 0.
     """
 
     @untraced
@@ -360,8 +360,8 @@ def _basis(  # noqa: PLR0917
 
 
 def _back(planes: Sequence[Tensor], length: int, sign: int, scale: float) -> Tensor:
-    """Turn bins (..., length // 2 + 1) into samples (..., length); a plane may be missing."""
-    bins = range(length // 2 + 1)  # of which all but these two stand for their conjugates, too
+    """Transform one or two planes of (..., length // 2 + 1) bins into (..., length) samples."""
+    bins = range(length // 2 + 1)  # all but the first and last stand for their conjugates, too
     factors = [scale if k * 2 % length == 0 else 2.0 * scale for k in bins]
     cosines, sines = _basis("inverse_", bins, length, length, -sign, factors, planes[0].dtype)
     samples = planes[0] @ cosines
@@ -369,7 +369,7 @@ def _back(planes: Sequence[Tensor], length: int, sign: int, scale: float) -> Ten
 
 
 def _overlapped(frames: Tensor, hop: int) -> Tensor:
-    """Return the sum of frames (..., T, length) that begin `hop` after each other; whole hops."""
+    """Return the sum of frames (..., T, length) that start `hop` apart, padded to whole hops."""
     length = frames.shape[-1]
     count = -(-length // hop)
     if count * hop != length:
@@ -382,10 +382,10 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
 
 
 def _added_up(frames: Tensor, window: Tensor, given: Mapping[str, Any]) -> Tensor:
-    """Add up frames times a window, and divide by the sum of its squares; as long as is asked."""
+    """Add up windowed frames and divide by the sum of squared windows; cut to `length`."""
     length, wanted = given["n_fft"], given["length"]
     hop, margin = given["hop_length"] or length // 4, length // 2 if given["center"] else 0
-    behind = -(-length // hop) * hop - length  # what fills the last hop
+    behind = -(-length // hop) * hop - length  # padding of the last hop
     window = _widened(window, length)
     weights = torch.ones_like(frames) * (window * window)
     signal, sums = (_overlapped(part, hop) for part in (frames * window, weights))
@@ -399,12 +399,12 @@ def _added_up(frames: Tensor, window: Tensor, given: Mapping[str, Any]) -> Tenso
 
 
 class SignalsOfAnyLength(TorchFunctionMode):
-    """Keeps a dynamic length that `torch.istft` is asked for: torch reads it as a number."""
+    """A mode that keeps the dynamic length passed to `torch.istft`, which torch would fix."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Write out an inverse transform to a length that is not fixed; call all else as it is."""
+        """Decompose an inverse transform to a dynamic length; call all else unchanged."""
         how = dict(kwargs or {})
         if function in (torch.istft, Tensor.istft):
             named = {"self" if name == "input" else name: value for name, value in how.items()}
@@ -426,10 +426,10 @@ def _inverse(given: Mapping[str, Any]) -> Tensor:
 
 
 def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
-    """Recompute what follows `fresh`; a view that the new strides forbid becomes a reshape."""
+    """Recompute the nodes after `fresh`; a view that the new strides forbid becomes a reshape."""
     stale = set(fresh)
     for node in editor.graph.nodes:
-        before = node.meta.get("val")  # an assertion of torch's has none, nor an output of a file's
+        before = node.meta.get("val")  # none for torch's assertions and a loaded file's outputs
         if before is None or node.op == "output" or not stale.intersection(node.all_input_nodes):
             continue
         try:

@@ -1,10 +1,10 @@
-"""Drops what a program asserts of its sizes, once that holds for all of them.
+"""Drop a program's assertions on its sizes, once they are proven for all sizes.
 
-Where the code of a model asks something of a dynamic size, torch.export looks for a proof that the
+If the code of a model asks something of a dynamic size, torch.export looks for a proof that the
 answer is the same for the whole range, by algebra alone; it gives up on minima, divisions and
-remainders, such as those of a cache that is repeated for grouped queries. It can leave the question
-in the graph instead, as an assertion. A range has ends, so all its sizes can be tried, in one
-computation of tensors of them.
+remainders, such as those of a cache that is repeated for grouped queries. Instead it can leave the
+question in the graph, as an assertion. A range is finite, so all its sizes can be tried in one
+computation on tensors of sizes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from transforms.passes.canonical import CanonicalPass
 from zoo.errors import ExportError
 
 _MOST_TRIED = 10_000_000  # combinations of sizes: seconds for each assertion
-_LARGEST_STEP = 64  # of the sizes that are looked for where not every size will do
+_LARGEST_STEP = 64  # searched for if not every size satisfies an assertion
 _ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
 
 
 def naming_lines() -> AbstractContextManager[object]:
-    """Make the user's line the message of an assertion of sizes, inside the block."""
+    """Make the user's line the message of an assertion on sizes, inside the block."""
 
     def noted(expression: Any, _: str, stack: Any) -> RuntimeAssert:
         return RuntimeAssert(expression, user_line("".join(traceback.format_stack())), stack)
@@ -49,20 +49,20 @@ def naming_lines() -> AbstractContextManager[object]:
 class DropAssertions(CanonicalPass):
     """Replaces what a program asserts of its sizes with nothing, once that holds for all of them.
 
-    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards`, which `deferred`
-    says, inside `naming_lines`. An `ExportError` says that an assertion does not hold for some
-    size, or that there are too many to try.
+    It takes programs exported with `prefer_deferred_runtime_asserts_over_guards` inside
+    `naming_lines`, as `deferred` tells. It raises ExportError if an assertion fails for some size,
+    or if there are too many sizes to try.
     """
 
     def __init__(self, *, deferred: bool) -> None:
         self._deferred = deferred
 
     def applies(self, program: ExportedProgram) -> bool:  # noqa: ARG002
-        """Return whether it was exported so."""
+        """Return whether the program was exported with deferred assertions."""
         return self._deferred
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Try each assertion, and drop it."""
+        """Check each assertion for all sizes, and drop it."""
         place = editor.place
         ranges = {
             symbol: range(int(bounds.lower), int(bounds.upper) + 1)
@@ -71,19 +71,19 @@ class DropAssertions(CanonicalPass):
         }
         axes = _axes(editor)
         mode: Any = detect_fake_mode([node.meta.get("val") for node in editor.graph.nodes])
-        # Not every one is in the graph: none of floats, and those not that another seems to imply.
+        # The graph lacks assertions on floats, and those that another one seems to imply.
         for asserted in mode.shape_env.deferred_runtime_asserts.get(None, ()):
             _settle(place, mode.shape_env.replace(asserted.expr), ranges, axes, asserted.msg)
         for node in editor.calls(*_ASSERTIONS):
             condition: Any = node.args[0]
             value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
-            if isinstance(value, torch.SymBool):  # else torch knew the answer
+            if isinstance(value, torch.SymBool):  # otherwise torch knew the answer
                 _settle(place, value.node.shape_env.replace(value.node.expr), ranges, axes)
             editor.graph.erase_node(node)
             journal.changed(f"{node.name} holds for all sizes")
 
 
-_Axes = dict[Any, tuple[str, int]]  # of which input each size's symbol is which axis
+_Axes = dict[Any, tuple[str, int]]  # symbol of a size -> the input and axis where it occurs
 
 
 def _axes(editor: ProgramEditor) -> _Axes:
@@ -97,7 +97,7 @@ def _axes(editor: ProgramEditor) -> _Axes:
 
 
 def _in_words(expression: Any, axes: _Axes) -> str:
-    """Return an expression of sizes with `x.shape[1]` for the symbol of axis 1 of x."""
+    """Return an expression of sizes, with `x.shape[1]` for the symbol of axis 1 of x."""
     named = {s: "{}.shape[{}]".format(*axes[s]) for s in expression.free_symbols if s in axes}
     return str(expression.xreplace({s: sympy.Symbol(n, integer=True) for s, n in named.items()}))
 
@@ -105,7 +105,7 @@ def _in_words(expression: Any, axes: _Axes) -> str:
 def _settle(
     place: str, expression: Any, ranges: Mapping[Any, range], axes: _Axes, site: str = ""
 ) -> None:
-    """Try an assertion, made at `site`, with every size; raise ExportError where it fails."""
+    """Check an assertion made at `site` for every size; raise ExportError if one fails."""
     symbols = sorted(expression.free_symbols, key=str)
     if any(symbol not in ranges for symbol in symbols):
         fact = f"what is computed decides a size{site}: {expression}"
@@ -130,14 +130,14 @@ def _settle(
 
 
 def _together(held: torch.Tensor, sizes: Sequence[range]) -> str:
-    """Return what to do where it holds of sizes that are all the same."""
+    """Return advice to share one Dim if the assertion holds for equal sizes; else empty."""
     common = set.intersection(*map(set, sizes)) if len(sizes) > 1 else set()
     same = common and all(held[tuple(map(range.index, sizes, [n] * len(sizes)))] for n in common)
     return ", or give all one Dim: it holds where they are equal" if same else ""
 
 
 def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
-    """Return which sizes of the first axis hold with all others, for torch.export; or empty."""
+    """Return advice on the first axis' sizes that hold with all others; empty if there is none."""
     fits = held.reshape(len(sizes), -1).all(1)
     fit = [size for size, each in zip(sizes, fits, strict=True) if each]
     edges = sorted({sizes[0] - 1, *sizes, sizes[-1] + 1} - set(fit))
@@ -158,7 +158,7 @@ def _where_it_holds(held: torch.Tensor, sizes: range) -> str:
 
 
 class _AllAtOnce(TensorReferenceAnalysis):
-    """Arithmetic of positive sizes, as tensors of them."""
+    """Arithmetic on tensors of positive sizes."""
 
     mod: Any = staticmethod(torch.remainder)
     python_mod = mod
@@ -166,7 +166,7 @@ class _AllAtOnce(TensorReferenceAnalysis):
 
 
 def _held(expression: Any, ranges: Mapping[Any, range]) -> torch.Tensor:
-    """Return for which sizes it holds, with an axis for each symbol."""
+    """Return a bool tensor of the sizes for which it holds, with an axis for each symbol."""
     sizes = [torch.arange(each.start, each.stop) for each in ranges.values()]
     grid = torch.meshgrid(sizes, indexing="ij") if sizes else ()
     found = sympy_interp(_AllAtOnce, dict(zip(ranges, grid, strict=True)), expression)

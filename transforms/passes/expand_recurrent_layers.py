@@ -1,4 +1,4 @@
-"""Recurrent layers: a few steps are written out, longer sequences are a kernel's or a loop's."""
+"""Recurrent layers: a few steps are unrolled, longer sequences use a kernel or a loop."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ aten = torch.ops.aten
 _MODES: dict[OpOverload, int] = {
     aten.rnn_relu.input: 0, aten.rnn_tanh.input: 1, aten.lstm.input: 2, aten.gru.input: 3,
 }  # fmt: skip
-_FEW_STEPS = 8  # a decoder takes one at a time; a step more is a loop and a product more to compile
-_MOST_STEPS = 64  # of layers without a kernel: two of so many compile for minutes
+_FEW_STEPS = 8  # a decoder takes one at a time; each adds a loop and a product to compile
+_MOST_STEPS = 64  # without a kernel: two layers of so many steps compile for minutes
 _KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class ExpandRecurrentLayers(GraphPass):
     """Replaces each LSTM, GRU and plain recurrent layer with what the CPU computes.
 
-    Up to eight steps become products and gates, one after another, by torch's own decomposition:
-    the code grows with them. Longer sequences, and those of any length, become one call of
-    aten::mkldnn_rnn_layer for each layer and direction. What that does not know, projections and
-    float64, is a loop if it takes more than 64 steps.
+    Up to eight steps become products and gates, one after another, by torch's own decomposition;
+    the code grows with their number. Longer sequences, and those of any length, become one call of
+    aten::mkldnn_rnn_layer for each layer and direction. Layers that it does not support, with
+    projections or in float64, become loops if they have more than 64 steps.
     """
 
     _has_kernels = True
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Compute all layers otherwise, if there are any."""
+        """Replace all recurrent layers, if there are any."""
         found = editor.calls(*_MODES)
         if not found:
             return
@@ -59,16 +59,16 @@ class LoopOverRecurrentLayers(ExpandRecurrentLayers):
 
 
 def _computed(kind: OpOverload, has_kernels: bool, *arguments: Any) -> tuple[Tensor, ...]:
-    """Return what replaces one call of a layer, with its arguments and results."""
+    """Return the replacement of a call of a layer, with the same arguments and results."""
     sequence, state, *_, batch_first = arguments
     states, steps = tree_leaves(state), sequence.shape[1 if batch_first else 0]
     known = sequence.dtype in _KERNEL_DTYPES and states[0].shape[2] == states[-1].shape[2]
-    by_kernel = has_kernels and known  # projections show in a state narrower than a cell
+    by_kernel = has_kernels and known  # with projections, a state is narrower than a cell
     layer: Callable[..., Any] = operator.call
     if not (isinstance(steps, int) and steps <= (_FEW_STEPS if by_kernel else _MOST_STEPS)):
         layer = functools.partial(_by_kernel, _MODES[kind]) if by_kernel else _by_loop
     written_out: Callable[..., tuple[Tensor, ...]] = get_decompositions([kind])[kind]
-    # With oneDNN on, torch's decomposition of an LSTM is a call of that kernel.
+    # With oneDNN on, torch's decomposition of an LSTM calls that kernel.
     mkldnn = switched_off(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled)
     with one_layer_by(layer), mkldnn:
         return written_out(*arguments)
@@ -78,7 +78,7 @@ def _by_kernel(  # noqa: PLR0917 - torch's own list
     mode: int, _: object, x: Tensor, state: Any, weights: Sequence[Tensor], has_biases: bool,
     reverse: bool = False, **__: Any,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """Return one layer in one direction by the runtime's kernel; torch's needs dense tensors."""
+    """Compute a layer in one direction by the runtime's kernel, which needs dense tensors."""
     begin, structure = tree_flatten(state)
     hidden, memory = (value.unsqueeze(0).contiguous() for value in (begin[0], begin[-1]))
     y, *end = aten.mkldnn_rnn_layer(
@@ -92,7 +92,7 @@ def _by_loop(
     written_out: Callable[..., Any], x: Tensor, state: Any, weights: Sequence[Tensor], *how: Any,
     reverse: bool = False, **cell: Any,
 ) -> tuple[Tensor, Any]:  # fmt: skip
-    """Run a layer in one direction by a loop, each step of which is written out as a sequence."""
+    """Run a layer in one direction by a loop; each step is decomposed as a sequence of one."""
     begin, structure = tree_flatten(state)
     x = x.flip(0) if reverse else x
     places = torch.arange(x.shape[0], device=x.device)[:, None, None]

@@ -45,28 +45,28 @@ class FoldBatchNorm(GraphPass):
     """Replaces BatchNorm(f(x, w, b)) with f(x, w', b') for convolutions and linear layers f.
 
     With g = scale / sqrt(var + eps) per output channel: w' = w * g and b' = (b - mean) * g + shift.
-    (Ioffe and Szegedy, "Batch Normalization", 2015, algorithm 2, step 11.) The factors are formed
-    in float64 and rounded once. f may be a convolution, a transposed one (grouped too: its output
+    (Ioffe and Szegedy, "Batch Normalization", 2015, algorithm 2, step 11.) The factors are computed
+    in float64 and rounded once. f may be a convolution, a transposed one (also grouped: its output
     channels run over the groups and the weight's second axis) or linear.
 
-    Refuses where the layer's result has another user, a weight or a statistic is no constant, a
+    Refuses if the layer's result has another user, a weight or a statistic is not constant, a
     weight is shared, the norm's channels are not the layer's (a linear layer over sequences, a
-    convolution without a batch axis), the norm changes the dtype, and a folded weight overflows its
+    convolution without a batch axis), the norm changes the dtype, or a folded weight overflows its
     dtype or is so small that half precision would keep few of its digits.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Fold every batch normalisation that may be folded."""
+        """Fold every batch normalisation that can be folded."""
         for node in editor.calls(*_NORMS):
             given = bound_arguments(node)
             for reader in _statistics_readers(node):
-                if reader.args[1] != 0 and reader.users:  # a GPU's, as torch has it, are others
+                if reader.args[1] != 0 and reader.users:  # torch's GPU sizes differ
                     mean, wanted = given["running_mean"], {"dtype": reader.meta["val"].dtype}
                     none = editor.call(aten.new_zeros.default, mean, [0], like=node, **wanted)
                     editor.replace(reader, none)
                     journal.changed(f"{reader.name} has no elements in inference")
             layer = _layer(given["input"])
-            if layer is None or given.get("training"):  # by statistics of the batch
+            if layer is None or given.get("training"):  # normalised by the batch's statistics
                 continue
             norm = _Norm(*(given[name] for name in _OPERANDS))
             reason = next(_refusals(editor, node, norm, layer), None)
@@ -103,12 +103,12 @@ def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> 
 
 
 def _statistics_readers(node: Node) -> list[Node]:
-    """Return users that pick from the norm's tuple; none where it returns a single tensor."""
+    """Return the users that select from the norm's tuple; none if it returns a single tensor."""
     return [] if node.target is aten.batch_norm.default else list(node.users)
 
 
 def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str | None:
-    """Put the folded layer in the norm's place; or leave all as it is and say why."""
+    """Replace the norm by the folded layer; or leave it unchanged and return the reason."""
     dtype = layer.weight.meta["val"].dtype
     mean, var = _tensor(editor, norm.mean), _tensor(editor, norm.var)
     scale = torch.ones_like(mean) if norm.scale is None else _tensor(editor, norm.scale)
@@ -134,7 +134,7 @@ def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str 
 
 
 def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Tensor:
-    """Return the weight with every output channel multiplied by its gain, as the call reads it."""
+    """Return the weight, as the call reads it, with every output channel scaled by its gain."""
     if not layer.groups:
         return weight * gain.reshape(-1, *[1] * (weight.dim() - 1))
     rest = [1] * (weight.dim() - 2)
@@ -145,10 +145,10 @@ def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Te
 def _is_rounded_away(
     exact: torch.Tensor, rounded: torch.Tensor, gain: torch.Tensor, layer: _Layer
 ) -> bool:
-    """Return whether more is lost than rounding loses of numbers in the dtype's normal range.
+    """Return whether more is lost than rounding loses on numbers in the dtype's normal range.
 
-    Half precision has few exponents: a small gain makes subnormal numbers of a channel's weights.
-    Both are seen without the gain, so that no channel hides behind a larger one.
+    Half precision has few exponents: a small gain makes a channel's weights subnormal. Both norms
+    are taken without the gain, so that no channel is hidden by a larger one.
     """
     undone = torch.where(gain == 0, 1.0, 1.0 / gain)
     parts = rounded.double() - exact, exact

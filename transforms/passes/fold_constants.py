@@ -1,4 +1,4 @@
-"""Computes at compile time what depends on weights alone."""
+"""Compute at compile time every value that depends on weights alone."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MOST_SCRATCH = 1 << 30  # bytes of one intermediate value while folding
 
 
 class _Folding(NamedTuple):
-    """A call on constants whose result is wanted at run time, and what goes when it is folded."""
+    """A call on constants whose result the run needs, and what folding it removes."""
 
     node: Node
-    cone: set[Node]  # the calls it is computed by, itself among them
+    cone: set[Node]  # the calls that compute it, including itself
     freed: set[Node]  # the constants that nothing else reads
 
 
@@ -41,16 +41,16 @@ class FoldConstants(GraphPass):
     computed by eager PyTorch and stored contiguous; together they exceed what they replace by at
     most `max_growth` bytes.
 
-    Refuses beyond that bound; where a result is returned, since a constant's memory would be the
-    program's own for all calls; where something downstream relies on strides that the stored
-    constant does not have; and for dequantised weights, which would take four bytes for one.
+    Refuses beyond that bound; if a result is returned, since the caller would hold the program's
+    own constant; if a node downstream relies on strides that the stored constant does not have; and
+    for dequantised weights, which would take four bytes instead of one.
     """
 
     def __init__(self, max_growth: int = 1 << 20) -> None:
         self._max_growth = max_growth
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Fold from the last call to the first: where one is refused, what it reads is tried."""
+        """Fold from the last call to the first: if one is refused, try the calls that it reads."""
         aliasing = editor.aliasing()
         known = _known(editor, aliasing)
         room = self._max_growth
@@ -71,7 +71,7 @@ class FoldConstants(GraphPass):
 
 
 def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
-    """Return calls computable now; True: may be stored, False: a view or constructor."""
+    """Return the calls computable now: True if storable, False for views and constructors."""
     known: dict[Node, bool] = {}
     for node in editor.graph.nodes:
         if not is_functional(node) or is_quantisation(node.target):
@@ -88,7 +88,7 @@ def _known(editor: ProgramEditor, aliasing: Aliasing) -> dict[Node, bool]:
 
 
 def _has_fractions(node: Node) -> bool:
-    """Return whether a call makes a row of numbers that have to be rounded."""
+    """Return whether a call makes a range of numbers that must be rounded."""
     name = qualified_name(node.target)
     given = [n for n in node.args if isinstance(n, (int, float))]
     is_whole = name == "aten::arange" and all(n == round(n) for n in given)
@@ -97,7 +97,7 @@ def _has_fractions(node: Node) -> bool:
 
 
 def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
-    """Return whether the program reads the value at run time, also through a view or a list."""
+    """Return whether the program reads the value at run time, even through a view or a list."""
     for user in node.users:
         if user not in known:
             return True
@@ -117,7 +117,7 @@ def _folding(editor: ProgramEditor, node: Node, known: dict[Node, bool]) -> _Fol
 
 
 def _check(aliasing: Aliasing, folding: _Folding, growth: int, room: int) -> None:
-    """Raise Unfit where the result must not or should not become a constant."""
+    """Raise Unfit if the result must not or should not become a constant."""
     node = folding.node
     if aliasing.returned(node):
         raise Unfit("it is returned: the caller would hold the program's own constant")
@@ -147,7 +147,7 @@ def _compute(editor: ProgramEditor, folding: _Folding) -> torch.Tensor:
 
 
 def _store(editor: ProgramEditor, folding: _Folding, value: torch.Tensor) -> None:
-    """Put the value behind a placeholder and let every user of the node read that."""
+    """Store the value as a constant and make every user of the node read it."""
     node = folding.node
     value = value.contiguous()
     claimed = node.meta["val"]

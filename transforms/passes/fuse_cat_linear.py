@@ -1,4 +1,4 @@
-"""Applies a linear to the parts of a concatenation instead of concatenating them first."""
+"""Apply a linear layer to the parts of a concatenation instead of concatenating them first."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _VIEWS = (
     aten.view.default,
     aten.reshape.default,
     aten._unsafe_view.default,
-    aten.unsqueeze.default,  # a vector's linear, decomposed
+    aten.unsqueeze.default,  # from the decomposed linear layer of a vector
 )
 GATES = ("measured", "open")
 _MOST_PARTS = 4
-_LEAST_WIDTH, _MOST_WIDTH = 64, 2048  # of a part; of all together
-_LEAST_RATIO = 16  # columns in all, for one feature of one addition
+_LEAST_WIDTH, _MOST_WIDTH = 64, 2048  # of a part, and of all together
+_LEAST_RATIO = 16  # total columns per feature of one addition
 _FLOAT32 = 4
 _LEAST_BYTES = 16 * 2**20  # a smaller concatenation stays in the caches
 
 
 class _Match(NamedTuple):
-    """linear(view(cat(parts, -1))), of which the view may be missing."""
+    """A match of linear(view(cat(parts, -1))), where the view is optional."""
 
     node: Node  # the linear
-    step: Affine  # as which it was read
+    step: Affine  # the affine step that the linear was read as
     cat: Node
     parts: tuple[Node, ...]
     value: torch.Tensor  # the concatenation's
@@ -48,13 +48,13 @@ class _Match(NamedTuple):
 class FuseCatLinear(GraphPass):
     """Replaces Linear(Cat(x, y), w, b) with Linear(x, w_x, b) + Linear(y, w_y).
 
-    The columns of the weight are parted as the last axis of the concatenation is; the bias is added
-    once. Linear, mm, addmm and matmul by a constant, also behind a view that keeps the last axis. A
-    dynamic number of rows counts as its lower bound.
+    The weight's columns are split like the last axis of the concatenation; the bias is added once.
+    Matches linear, mm, addmm and matmul by a constant, also after a view that keeps the last axis.
+    A dynamic number of rows counts as its lower bound.
 
-    Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes, a
-    concatenation with other users, and what the gate denies: "measured" by `denial` on the CPU, or
-    nothing where it is "open", as suits other targets.
+    Refuses, with a reason, an axis other than the last, parts with different leading shapes or
+    dtypes, a concatenation with other users, and what the gate denies: the gate "measured" applies
+    `denial`, for the CPU; "open" denies nothing, for other targets.
     """
 
     def __init__(self, *, gate: str = "measured") -> None:
@@ -64,7 +64,7 @@ class FuseCatLinear(GraphPass):
         self._gate = gate
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Rewrite every concatenation that is correct to part and worth it."""
+        """Rewrite every concatenation where it is correct and pays."""
         for node in list(editor.graph.nodes):
             match = _match(editor, node)
             if match is None:
@@ -105,7 +105,7 @@ def _keeps_last_axis(view: Node, width: int) -> bool:
 
 
 def _fault(match: _Match) -> str | None:
-    """Return why parting would be wrong, by axes, sizes, dtypes and readers."""
+    """Return why splitting would be wrong, by axes, sizes, dtypes and readers."""
     cat, value, weight = match.cat, match.value, match.step.weight
     named = dict(zip(("tensors", "dim"), cat.args, strict=False)) | cat.kwargs
     if named.get("dim", 0) not in {-1, value.dim() - 1}:
@@ -125,7 +125,7 @@ def _fault(match: _Match) -> str | None:
 
 
 def _part(editor: ProgramEditor, match: _Match) -> None:
-    """Replace the linear by one linear a part, added up from the left."""
+    """Replace the linear by one linear per part, added up from the left."""
     step, call = match.step, functools.partial(editor.call, like=match.node)
 
     def held(name: str, value: torch.Tensor) -> Node:
@@ -143,14 +143,14 @@ def _part(editor: ProgramEditor, match: _Match) -> None:
     if match.view is not None:
         geometry: Any = match.view.args[1]
         target: Any = aten.unsqueeze.default
-        if match.view.target is not target:  # the same but for the last axis
+        if match.view.target is not target:  # keep the view's sizes but for the last axis
             target, geometry = aten.view.default, [*geometry[:-1], step.weight.shape[0]]
         total = call(target, total, geometry)
     editor.replace(match.node, total)
 
 
 class Shape(NamedTuple):
-    """What the speed depends on."""
+    """The numbers that determine the speed."""
 
     rows: int  # all leading axes together
     widths: tuple[int, ...]  # of the parts
@@ -161,7 +161,7 @@ class Shape(NamedTuple):
 def denial(shape: Shape) -> str | None:
     """Return why the rewrite would not pay; None if it does.
 
-    The shape is with the fewest rows that may come.
+    `shape` has the smallest possible number of rows.
     """
     additions, width = len(shape.widths) - 1, sum(shape.widths)
     added = shape.features * additions
@@ -183,7 +183,7 @@ def denial(shape: Shape) -> str | None:
 
 
 def _denial(gate: str, match: _Match) -> str | None:
-    """Return why parting would not pay."""
+    """Return why splitting would not pay; None if it does."""
     if gate == "open":
         return None
     if computed := next((part for part in match.parts if is_elementwise(part)), None):

@@ -1,4 +1,4 @@
-"""How weights are laid out while code is generated, and what must not depend on it."""
+"""The layout of weights during code generation, and the views that must not depend on it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default)
 class LayOutWeights(GraphPass):
     """Replaces weights of another layout with row-major ones.
 
-    The artifact stores them so, and generated kernels index what is stored. Views of one buffer are
-    parted: a library asks for as many bytes as a weight's memory has.
+    The artifact stores them so, and generated kernels index the stored memory. Views of one buffer
+    are separated: a library requests as many bytes as a weight's memory has.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Copy each weight that is not contiguous, or a part of more memory."""
+        """Copy each weight that is not contiguous, or is part of a larger memory."""
         for node in list(editor.graph.nodes):
             value = editor.constant(node)
             if value is not None and not _is_plain(value):
@@ -33,7 +33,7 @@ class LayOutWeights(GraphPass):
                 journal.changed(f"laid {editor.constant_name(node)} out row-major")
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """Refuse weights that are left with other strides or in more memory."""
+        """Raise PassError if a weight has other strides or lies in more memory than it needs."""
         for node in editor.graph.nodes:
             value = editor.constant(node)
             if value is not None and not _is_plain(value):
@@ -49,12 +49,12 @@ class ClaimChannelsLast(GraphPass):
     and packs the weight once, so the artifact keeps the plain weights. Only weights that nothing
     but convolutions use qualify: generated loops would index by the claimed strides.
 
-    A convolution's result then is channels-last too, where export saw a row-major one. A view of it
-    may copy instead; a program that reads memory by strides gets no claims at all.
+    Then a convolution's result is channels-last too, where export saw a row-major one. A view of it
+    may become a copy; a program that reads memory by strides gets no claims at all.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Lay each weight out for who reads it."""
+        """Lay out each weight for its readers."""
         LayOutWeights().rewrite(editor, journal)
         if reads_by_strides(editor.graph):
             return
@@ -76,21 +76,21 @@ def _is_plain(weight: torch.Tensor) -> bool:
 
 
 def reads_by_strides(graph: Graph) -> bool:
-    """Return whether a node reads memory by the strides that export saw, which so must stay."""
+    """Return whether a node reads memory by the strides that export saw, which must then stay."""
     return any(reads_layout(node) or node.target is aten.view.dtype for node in graph.nodes)
 
 
 def let_views_copy(editor: ProgramEditor) -> None:
-    """Let views be copies where the strides that they will meet allow no view.
+    """Turn views into reshapes, which copy where the actual strides allow no view.
 
-    Export proved each of them possible with the strides that it saw.
+    Export proved each view possible for the strides that it saw.
     """
     for node in editor.calls(*_VIEWS):
         node.target = aten.reshape.default
 
 
 def _channels_last(weight: torch.Tensor) -> torch.Tensor:
-    """Lay out `weight` channels-last, exactly also where an axis of size 1 leaves a choice."""
+    """Lay out `weight` channels-last, with exact strides even where an axis has size 1."""
     out, channels, height, width = weight.shape
     strides = (height * width * channels, 1, width * channels, channels)
     return torch.empty_strided((out, channels, height, width), strides, dtype=weight.dtype).copy_(

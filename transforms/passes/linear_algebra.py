@@ -1,6 +1,6 @@
-"""Linear algebra by the factorisations that the runtimes have (`runtime/common/linear_algebra.h`).
+"""Linear algebra by the runtimes' factorisations (`runtime/common/linear_algebra.h`).
 
-Each function computes one call, by the definition in PyTorch's documentation of `torch.linalg`.
+Each function computes one call, as PyTorch's documentation of `torch.linalg` defines it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MATRIX = 2
 
 aten = torch.ops.aten
 ours = torch.ops.menagerie
-_TERMS = 18  # of the series, whose rest is below float64's precision where the norm is at most one
+_TERMS = 18  # of the series; the rest is below float64's precision if the norm is at most one
 _HALVINGS = 24
 _BY_SINGULAR_VALUES = (2, -2, "nuc")
 
@@ -34,7 +34,7 @@ def _smaller(a: Tensor) -> int:
 def _order_of_rows(pivots: Tensor, rows: int) -> Tensor:
     none = pivots.new_zeros((*pivots.shape[:-1], rows, pivots.shape[-1]), dtype=torch.float32)
     exchange = torch.lu_unpack(none, pivots, unpack_data=False)[0]
-    return exchange.cumsum(-2).eq(0).sum(-2)  # zeros above the one: empty matrices have no argmax
+    return exchange.cumsum(-2).eq(0).sum(-2)  # zeros above the one; argmax fails if empty
 
 
 declare(
@@ -71,7 +71,7 @@ declare(
 
 
 def in_equal_batches(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return matrices with the batches of both broadcast, as the runtimes' kernels want them."""
+    """Broadcast the batches of both matrices, as the runtimes' kernels require."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
 
@@ -135,7 +135,7 @@ def _lu_factor_ex(
 
 
 def _parts(lu: Tensor) -> tuple[Tensor, Tensor]:
-    """Split into L [rows, r] with ones on its diagonal and U [r, columns]."""
+    """Split into L [rows, r], with ones on its diagonal, and U [r, columns]."""
     r = _smaller(lu)
     rows, columns = torch.arange(lu.shape[-2]), torch.arange(r)
     diagonal = (rows[:, None] == columns).to(lu.dtype)
@@ -143,7 +143,7 @@ def _parts(lu: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _permutation(pivots: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
-    """Return P of A = P L U: column i has its one where row i of L U comes from."""
+    """Return P of A = P L U: column i has its one at the row of A that row i of L U gives."""
     order: Tensor = ours.lu_permutation(pivots, rows)
     return (order[..., None, :] == torch.arange(rows)[:, None]).to(dtype)
 
@@ -195,7 +195,7 @@ def _tensorinv(a: Tensor, ind: int = 2) -> Tensor:
 
 
 def _diagonal_and_sign(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the diagonal of U and the sign of P, for A = P L U; then the factors and pivots."""
+    """Return the diagonal of U and the sign of P, for A = P L U, then the factors and pivots."""
     factors, pivots, _ = ours.lu_factor(a, False)
     exchanges = (pivots != torch.arange(1, a.shape[-1] + 1)).sum(-1)
     sign = (1 - 2 * (exchanges % 2)).to(a.dtype)
@@ -223,7 +223,7 @@ def _qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 
 
 def _as_wide(reflectors: Tensor, width: int) -> Tensor:
-    """Cut off columns, or add columns of zeros, up to `width`."""
+    """Cut off columns, or append columns of zeros, to get `width` columns."""
     missing = width - reflectors.shape[-1]
     if missing <= 0:
         return reflectors[..., :width]
@@ -257,7 +257,7 @@ def _svd(
 
 
 def _completed(columns: Tensor) -> Tensor:
-    """Return a square orthogonal matrix that begins with such columns."""
+    """Return a square orthogonal matrix that begins with the given columns."""
     q, r = _qr(columns, "complete")
     sign = r.diagonal(dim1=-2, dim2=-1).sign()
     rest = q.shape[-1] - sign.shape[-1]
@@ -265,7 +265,7 @@ def _completed(columns: Tensor) -> Tensor:
 
 
 def _matrix_exp(a: Tensor) -> Tensor:
-    """Return the series of a matrix halved until it is small, squared as often."""
+    """Return the series of a matrix halved until it is small, then squared as often."""
     norm = torch.nn.functional.pad(a.abs().sum(-2), (0, 1)).amax(-1)[..., None, None]
     halved = torch.where(norm > 1, norm.log2().ceil(), 0.0).clamp(max=_HALVINGS)
     small = a / torch.exp2(halved)
@@ -278,8 +278,8 @@ def _matrix_exp(a: Tensor) -> Tensor:
     return result
 
 
-# PyTorch writes them with those of the table below, where they need any. Its own function is called
-# as `OpOverload.decompose` would; that would find the very table while a program is traced anew.
+# PyTorch decomposes these into operators of the table below, where needed. Its function is called
+# as `OpOverload.decompose` would call it; that would find this table during a retrace.
 _COMPOSITE = (
     aten.linalg_svd.default, aten.svd.default, aten.linalg_svdvals.default,
     aten.linalg_pinv.default, aten.linalg_pinv.atol_rtol_float, aten.linalg_pinv.rcond_tensor,
@@ -298,14 +298,14 @@ _COMPOSITE = (
 
 
 def _may_be_one(self: Any, ord: float, dim: Any, **_: Any) -> Any:  # noqa: A002 - torch's name
-    """Return how many numbers a norm is of where that is not known; else 0."""
+    """Return the number of elements that a norm covers if it is dynamic; else 0."""
     shape = (fake_value(self) if isinstance(self, Node) else self).shape or (1,)
     count = math.prod(shape[axis] for axis in dim or range(len(shape)))
     return 0 if isinstance(count, int) or ord == 0 else count
 
 
 def _vector_norm(self: Tensor, ord: float = 2, dim: Any = None, *how: bool, **to: Any) -> Any:  # noqa: A002
-    """Return one number's size as it is, as eager does: its square may overflow or vanish."""
+    """Return one number's magnitude directly, as eager does: its square may over- or underflow."""
     count = _may_be_one(self, ord, dim)
     if isinstance(count, int):
         return NotImplemented
@@ -315,7 +315,7 @@ def _vector_norm(self: Tensor, ord: float = 2, dim: Any = None, *how: bool, **to
 
 
 def needs_factors(node: Node) -> bool:
-    """Return whether a call of the table is to be written out: few norms are."""
+    """Return whether a call in the table must be decomposed; few norms must."""
     given = bound_arguments(node)
     if node.target in _OF_NORMS:
         shapes = [fake_value(given[name]).shape for name in ("x1", "x2")]

@@ -1,4 +1,4 @@
-"""Computes once what the graph computes several times."""
+"""Compute once what the graph computes several times."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from transforms.graph.schemas import enters_graph, hashable, is_functional, is_q
 class MergeCommonSubexpressions(GraphPass):
     """Replaces a call with an earlier call of the same operator on the same arguments.
 
-    Arguments are the same when they are the same nodes and when their numbers agree in type too:
-    1, 1.0 and True are three arguments. Merged are functional calls alone: no random numbers, no
+    Arguments are the same if they are the same nodes, and numbers only if they agree in type too:
+    1, 1.0 and True are three arguments. Only functional calls are merged: no random numbers, no
     uninitialised memory, no sizes that depend on data.
 
-    Refuses when both results are outputs, which the caller may write one by one, or both enter
-    branches and loops, and for conversions to and from quantised integers, which backends look for.
+    Refuses if both results are outputs, which the caller may write independently, or if both enter
+    branches or loops; also for conversions to and from quantised integers, which backends look for.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Merge in graph order, so that calls on merged operands are found equal in turn."""
+        """Merge in graph order, so that calls on merged operands become equal in turn."""
         aliasing = editor.aliasing()
         seen: dict[Any, list[Node]] = {}
         for node in list(editor.graph.nodes):

@@ -1,4 +1,4 @@
-"""Computes pointwise affine maps in the layout of their input, with no transposition around."""
+"""Compute pointwise affine maps in the layout of their input, without transpositions around."""
 
 from __future__ import annotations
 
@@ -40,28 +40,27 @@ from transforms.passes.pointwise_chains import (
 
 aten = torch.ops.aten
 
-_NAMED = 4  # the most maps that a message names one by one
+_NAMED = 4  # the most maps that a message lists by name
 
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # in which norms are formed
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # for norms
 
 
 class PointwiseAffineToConv(GraphPass):
     """Replaces Permute(Linear(Permute(x))) with a 1x1 Conv(x), or with Linear(x).
 
     Linear, mm, matmul and addmm by a constant matrix, elementwise operators and layer norms over
-    the channels are followed through layout operators. Where every axis of such a value comes from
-    the axes of one earlier tensor, its frame, the same is computed in the frame: along axis 1 of a
-    tensor of rank 4 or 5 as a convolution with a kernel of one position, along the last axis as a
-    linear; a layer norm along another axis by its formula (Ba et al., "Layer Normalization", 2016),
-    in float32 for half precision. A constant added to a map becomes its bias.
+    the channels are followed through layout operators. If every axis of such a value comes from the
+    axes of one earlier tensor, its frame, the operation is computed in the frame: along axis 1 of a
+    tensor of rank 4 or 5 as a convolution with a 1x1 kernel, along the last axis as a linear; a
+    layer norm along another axis by its formula (Ba et al., "Layer Normalization", 2016), in
+    float32 for half precision. A constant added to a map becomes its bias.
 
-    Chains are rewritten as a whole until none is left that takes away more transpositions than it
-    needs. A step that gains nothing in one frame is then taken for a frame of its own.
+    Chains are rewritten as a whole until none is left that removes more transpositions than it
+    adds. A step that gains nothing in one frame then starts a frame of its own.
 
-    Refuses, with a reason, affine maps behind a transposition whose weight, bias or addend is not a
-    constant; that contract anything but one whole axis of the frame, one of those above; whose
-    result is not needed in the frame's order. Values whose storage is read by strides are never
-    moved.
+    Refuses, with a reason, affine maps after a transposition if their weight, bias or addend is not
+    constant, if they contract anything but one whole axis of the frame as above, or if their result
+    is not needed in the frame's order. Values whose storage is read by strides are never moved.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -78,9 +77,9 @@ def compute_in_frames(
     fixed: AbstractSet[Node],
     wanted: Callable[[Chain], bool],
 ) -> dict[Node, str]:
-    """Rewrite `wanted` chains until none is left that pays; nodes that are `fixed` stay.
+    """Rewrite `wanted` chains until none is left that pays; nodes in `fixed` are not moved.
 
-    Return the maps that stay, and why.
+    Return the remaining maps with the reasons.
     """
     pinned, frames = pinned_nodes(editor), set(fixed)
     refused: dict[Node, str] = {}
@@ -100,7 +99,7 @@ def compute_in_frames(
 
 
 def _rewrite(editor: ProgramEditor, chain: Chain, journal: Journal) -> str | None:
-    """Compute the steps of a chain in their frames; or leave it and say why."""
+    """Compute a chain's steps in their frames, or leave it unchanged and return the reason."""
     counted = f"a rewrite would remove {chain.removed} transpositions and add {chain.added}"
     if chain.removed <= chain.added:
         return f"{counted}: no gain"
@@ -122,16 +121,16 @@ def _listed(nodes: list[Node]) -> str:
 
 
 class _Writer:
-    """Writes the counterparts of one chain into the graph; the chain's users read their values."""
+    """Writes the counterparts of one chain into the graph; the chain's users then read them."""
 
     def __init__(self, editor: ProgramEditor, chain: Chain) -> None:
         self._editor, self._chain, self._plan = editor, chain, chain.plan
         self._call = editor.call
         self._counterparts: dict[Node, Node] = {}
-        self._returned: set[Node] = set()  # steps whose counterpart's storage a caller gets
+        self._returned: set[Node] = set()  # steps whose counterpart's storage is returned
 
     def write(self) -> None:
-        """Replace the chain; Unfit, the graph as it was, if a node cannot take the new strides."""
+        """Replace the chain; raise Unfit, with the graph unchanged, if a user needs old strides."""
         editor, made = self._editor, self._make()
         members = set(self._chain.members)
         old = {n: p for n, p in self._plan.placed.items() if p.anchor in members}
@@ -139,14 +138,14 @@ class _Writer:
         try:
             values = downstream_values(editor, stays | {n: fake_value(made[n]) for n in made})
         except Unfit:
-            editor.graph.eliminate_dead_code()  # the counterparts, which nothing reads yet
+            editor.graph.eliminate_dead_code()  # remove the counterparts, which nothing reads yet
             editor.drop_unused_constants()
             raise
         editor.set_values({node: value for node, value in values.items() if node not in old})
         self._hand_over(old, made)
 
     def _make(self) -> dict[Node, Node]:
-        """Write all steps' counterparts; return the replacement of each node that others use."""
+        """Insert all steps' counterparts; return the replacement of each node that others use."""
         members, exits = set(self._chain.members), set(self._chain.exits)
         made: dict[Node, Node] = {}
         for node, place in self._plan.placed.items():
@@ -157,7 +156,7 @@ class _Writer:
         return made
 
     def _hand_over(self, old: dict[Node, Placed], made: dict[Node, Node]) -> None:
-        """Let users read the new values, and take away the chain, assertions of dtypes included."""
+        """Make users read the new values, and remove the chain with its dtype assertions."""
         graph = self._editor.graph
         for node, place in old.items():
             for user in [u for u in node.users if is_dtype_assertion(u)]:
@@ -165,7 +164,7 @@ class _Writer:
         for node, fresh in made.items():
             node.replace_all_uses_with(fresh)
         for node in reversed(old):
-            if not node.users:  # dead code removal would keep what may draw random numbers
+            if not node.users:  # dead code removal would keep possibly random calls
                 graph.erase_node(node)
         graph.eliminate_dead_code()
 
@@ -214,7 +213,7 @@ class _Writer:
         return self._call(node.target, *args, like=node, **kwargs)
 
     def _last_axis_norm(self, node: Node, frame: Node) -> Node:
-        """Return the same operator, on the frame; a native norm is behind the getitem `node`."""
+        """Apply the same operator to the frame; for a native norm, `node` is its getitem."""
         if node.target is aten.layer_norm.default:
             return self._call(node.target, frame, *node.args[1:], like=node, **node.kwargs)
         norm: Any = node.args[0]
@@ -240,7 +239,7 @@ class _Writer:
         return y if wide == dtype else call(aten._to_copy.default, y, dtype=dtype)
 
     def _arranged(self, place: Placed, node: Node) -> Node:
-        """Return the value of `node`, made of the counterpart that is its frame."""
+        """Return the value of `node`, arranged from the counterpart that is its frame."""
         frame = self._frame(place)
         value: Node = write(self._editor, functools.partial(_arranged, place), frame, like=node)
         if any(user.op == "output" for user in node.users):
@@ -257,7 +256,7 @@ class _Writer:
 
 
 def _arranged(place: Placed, value: torch.Tensor) -> torch.Tensor:
-    """Arrange a value of the frame as the value that is placed in it."""
+    """Arrange a value of the frame like the value that is placed in it."""
 
     def size(digit: Digit) -> Any:
         if isinstance(digit.size, int):
@@ -281,7 +280,7 @@ def _viewed(value: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
 
 
 def _is_contiguous(value: torch.Tensor) -> bool:
-    """Decide by expressions, so that nothing is specialised."""
+    """Compare expressions, so that no size is specialised."""
     wanted: Size = 1
     shape, strides = sizes_of(value.shape), sizes_of(value.stride())
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):

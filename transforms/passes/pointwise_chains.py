@@ -1,10 +1,10 @@
-"""Finds chains of pointwise steps that are cheaper in the layout of the tensor they started from.
+"""Find chains of pointwise steps that are cheaper in the layout of the tensor they started from.
 
 A step works on each position alone: an affine map, a channel norm, an elementwise operator. Every
-value is *placed*: seen as another tensor, its frame, with axes rearranged. Layout operators keep
-the frame and rearrange; a step on a placed value has a counterpart that does the same in the frame
-itself, along the frame's own axis. A chain, a set of connected steps, pays when its counterparts
-need fewer transpositions than there are now.
+value is *placed*: described as another tensor, its frame, with rearranged axes. Layout operators
+keep the frame and rearrange axes; a step on a placed value has a counterpart that does the same in
+the frame itself, along the frame's own axis. A chain is a set of connected steps; it pays if its
+counterparts need fewer transpositions than there are now.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IMAGES = (4, 5)  # ranks: batch, channels, two or three axes of positions
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """An operator on each position of `operands`; what is not among them is constant."""
+    """An operator on each position of `operands`; all its other inputs are constant."""
 
     operands: tuple[Node, ...]
 
@@ -80,10 +80,10 @@ class Elementwise(Step):
 
 
 def read_step(editor: ProgramEditor, node: Node) -> Step | str | None:
-    """Return what `node` does to each position; None for an operator that is no step.
+    """Return the step that `node` performs on each position; None if the operator is no step.
 
-    It is a reason if `node` is an affine map that cannot be taken. Whether axes fit is not looked
-    at.
+    Return a reason (str) if `node` is an affine map that cannot be used. Whether the axes fit is
+    not checked.
     """
     if node.target in _AFFINE:
         if not fake_value(node).dtype.is_floating_point:
@@ -115,7 +115,7 @@ def _linear(editor: ProgramEditor, node: Node) -> Affine | str:
 
 
 def _addmm(editor: ProgramEditor, node: Node) -> Affine | str:
-    """Read beta * self + alpha * (mat1 @ mat2); with beta 0 self is not even looked at."""
+    """Read beta * self + alpha * (mat1 @ mat2); if beta is 0, self is ignored."""
     named = bound_arguments(node)
     alpha, beta = named["alpha"], named["beta"]
     if isinstance(alpha, Node) or isinstance(beta, Node):
@@ -140,7 +140,7 @@ def _times(value: Tensor, factor: float) -> Tensor:
 
 
 def _product(editor: ProgramEditor, node: Node) -> Affine | str | None:
-    """Read mm, bmm and matmul: the constant may be the right factor, or the left one."""
+    """Read mm, bmm and matmul with a constant right or left factor."""
     left: Any = node.args[0]
     right: Any = node.args[1]
     weight = constant_matrix(editor, right)
@@ -148,7 +148,7 @@ def _product(editor: ProgramEditor, node: Node) -> Affine | str | None:
         return _affine(editor, right, weight.t(), operand=left)
     weight = constant_matrix(editor, left)
     if weight is None:
-        return None  # a product of activations: attention, not an affine map
+        return None  # a product of activations, such as attention, is no affine map
     if fake_value(right).dim() < _MATRIX:
         return f"its constant factor {left} is applied to a single vector"
     return _affine(editor, left, weight, operand=right, axis=-2)
@@ -158,7 +158,7 @@ def _affine(
     editor: ProgramEditor, source: Node, weight: Tensor, *, operand: Any, axis: int = -1,
     bias: Tensor | None = None,
 ) -> Affine | str:  # fmt: skip
-    """Return the map of `operand` by `weight`, the constant `source` the right way round."""
+    """Return the map of `operand` by `weight`, which is the oriented constant `source`."""
     if constant_value(editor, operand) is not None:
         return "it maps a constant"
     rank = fake_value(operand).dim()
@@ -173,7 +173,7 @@ _AFFINE = {
 
 
 def _is_norm_result(node: Node) -> bool:
-    """Return whether `node` is the normalised tensor, and the only thing used, of a native norm."""
+    """Return whether `node` is the normalised tensor of a native norm, and its only used result."""
     norm = node.args[0] if node.target is operator.getitem else None
     return bool(
         isinstance(norm, Node)
@@ -214,9 +214,9 @@ class Placed:
 
 
 class Plan:
-    """Where every value of a graph is placed, and what the steps on the placed ones are.
+    """The places of all values in a graph, and the steps on placed values.
 
-    Nodes of `pinned` stay as they are in memory: neither placed nor a frame. Steps of `frames` are
+    Nodes in `pinned` keep their memory: they are neither placed nor frames. Steps in `frames` are
     not placed, but start a frame of their own.
     """
 
@@ -224,14 +224,14 @@ class Plan:
         self._editor, self._pinned = editor, pinned
         self.placed: dict[Node, Placed] = {}
         self.steps: dict[Node, Step] = {}
-        self.joined: dict[Node, Node] = {}  # a map, by the addition that is read as a map with it
+        self.joined: dict[Node, Node] = {}  # a map -> the addition that is merged into it
         self.refusals: dict[Node, str] = {}
         for node in editor.graph.nodes:
             if node.op == "call_function" and is_tensor(node) and node not in pinned | frames:
                 self._visit(node)
 
     def place(self, node: Node) -> Placed:
-        """Return where `node` is placed; a value without a place is its own frame."""
+        """Return the place of `node`; a value without a place is its own frame."""
         if node in self.placed:
             return self.placed[node]
         sizes = sizes_of(fake_value(node).shape)
@@ -242,7 +242,7 @@ class Plan:
         return {self.place(operand).anchor for operand in self.steps[step].operands}
 
     def chains(self) -> Iterator[Chain]:
-        """Yield the connected steps with a transposition somewhere about them."""
+        """Yield the groups of connected steps that involve a transposition."""
         groups: list[tuple[set[Node], list[Node]]] = []  # anchors and steps
         for node in self.steps:
             anchors, members = {node, *self.anchors(node)}, [node]
@@ -283,11 +283,11 @@ class Plan:
         return None if 0 in place.sizes else place
 
     def _leads_on(self, place: Placed) -> bool:
-        """Return whether a step on this value may belong to a chain; else it starts a frame."""
+        """Return whether a step on this value may join a chain; otherwise it starts a frame."""
         return place.axes != identity_axes(place.sizes) or place.anchor in self.steps
 
     def _counterpart(self, node: Node, step: Step) -> Placed | str | None:
-        """Return the place of a step's result; a reason, or None where there is nothing to say."""
+        """Return the place of a step's result, or a reason, or None if there is none to give."""
         if isinstance(step, Elementwise):
             return self._elementwise(node, step)
         base = self._frame(step.operands[0])
@@ -323,7 +323,7 @@ class Plan:
         return replace(places[0], anchor=node)
 
     def _with_bias(self, node: Node, step: Elementwise, place: Placed) -> Affine | None:
-        """Read map(x) + b, with a constant b of one value a feature, as one map."""
+        """Read map(x) + b as one map, if b is constant with one value per feature."""
         source, inner = step.operands[0], self.steps.get(place.anchor)
         if node.target is not aten.add.Tensor or not isinstance(inner, Affine):
             return None
@@ -346,18 +346,18 @@ class Plan:
 
 
 class Chain:
-    """Connected steps in graph order, rewritten together or not at all, and whether that pays."""
+    """Connected steps in graph order, rewritten all together or not at all, and the gain."""
 
     def __init__(self, plan: Plan, members: list[Node]) -> None:
         self.plan, self.members, self._within = plan, members, set(members)
         self.maps = [node for node in members if isinstance(plan.steps[node], Affine)]
         own = [node for node, place in plan.placed.items() if place.anchor in self._within]
-        self.exits = [node for node in own if self._is_read(node)]  # to be made from a frame
+        self.exits = [node for node in own if self._is_read(node)]  # to be arranged from a frame
         self.removed = self._count_removed()
         self.added = sum(not is_row_major(plan.placed[node].axes) for node in self.exits)
 
     def useless(self) -> list[Node]:
-        """Return the steps that lead to no result in its frame's own order; else all."""
+        """Return the steps that lead to no result in its frame's own order; else all steps."""
         places, joined = self.plan.placed, self.plan.joined
         useful = {places[n].anchor for n in self.exits if is_row_major(places[n].axes)}
         for node in reversed(self.members):
@@ -366,7 +366,7 @@ class Chain:
         return [node for node in self.members if node not in useful] or self.members
 
     def _is_read(self, node: Node) -> bool:
-        """Return whether someone takes `node` as it is, not from its frame."""
+        """Return whether a user needs `node` itself rather than its frame."""
         placed, steps = self.plan.placed, self.plan.steps
         anchor = placed[node].anchor
         return any(
@@ -375,7 +375,7 @@ class Chain:
         )
 
     def _count_removed(self) -> int:
-        """Return how many transpositions are needless once the steps are done in their frames."""
+        """Count the transpositions that are not needed if the steps run in their frames."""
         plan, dead, count = self.plan, set(self._within), 0
         sources = {anchor for n in self.members for anchor in plan.anchors(n)}
         for node in reversed(plan.placed):
@@ -389,7 +389,7 @@ class Chain:
 
 
 def _readers(node: Node) -> Iterator[Node]:
-    """Yield the users that look at elements; of a native norm, what picks its results."""
+    """Yield the users that read elements; for a native norm, the users that select its results."""
     for user in node.users:
         if user.target is aten.native_layer_norm.default:
             yield from user.users
@@ -398,9 +398,9 @@ def _readers(node: Node) -> Iterator[Node]:
 
 
 def relaid(value: Tensor, place: Placed) -> Tensor | None:
-    """Lay out a constant that broadcasts to a placed value to broadcast to its frame instead.
+    """Rearrange a constant that broadcasts to a placed value so that it broadcasts to its frame.
 
-    None where it is constant along a part of a frame's axis only.
+    Return None if it is constant along only a part of a frame's axis.
     """
     if value.dim() > len(place.axes):
         return None

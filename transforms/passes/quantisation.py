@@ -1,12 +1,12 @@
-"""Weights as integers of eight or four bits: how they are rounded, on what, and at which cost.
+"""Weights as integers of eight or four bits: the rounding, its groups and its costs.
 
-Symmetric: q = clamp(round(w / s), -m, m) with m = 127 or 7, and w' = q s; some of a group are
-rounded the other way, so that its sum stays. A scale, one for each group of a row's numbers, is the
-group's largest magnitude over m, cut to bfloat16. So q s is exact in float32 (16 bits of 24), the
-largest magnitude is m s, and quantising w' once more gives q and s again: who writes a bundle need
-not know which weights were rounded. Where a scale is a whole row's, products of the row and
-another operand can be summed up in integers: precisions `int8` and `int8-static`. The latter is
-calibrated: samples say how large what each rounded weight meets becomes.
+The scheme is symmetric: q = clamp(round(w / s), -m, m) with m = 127 or 7, and w' = q s; some
+numbers of a group are rounded the other way to keep the group's sum. The scale of each group of a
+row's numbers is the group's largest magnitude over m, cut to bfloat16. So q s is exact in float32
+(16 bits of 24), the largest magnitude is m s, and quantising w' again gives q and s: the writer of
+a bundle need not know which weights were rounded. If a scale covers a whole row, products of the
+row and another operand can be summed in integers: precisions `int8` and `int8-static`. The latter
+is calibrated: samples give the range of the other operand of each rounded weight.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision, is_called
 from zoo.records import LayerCost
 
-_UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
+_UPPER_HALF = -(1 << 16)  # the bits of a float32 that bfloat16 keeps
 _MOST_CARRIED = 8  # layers whose rounding is followed to the outputs
-_MOST_PARAMETERS = 200_000_000  # beyond it each of those runs takes seconds
-_STEPS = 255  # between the smallest and the largest of eight bits
+_MOST_PARAMETERS = 200_000_000  # above it, each of those runs takes seconds
+_STEPS = 255  # from the smallest to the largest of eight bits
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How many bits a number takes, and how many of a row share a scale."""
+    """The number of bits per number, and how many numbers of a row share a scale."""
 
     bits: int  # 8 or 4
-    group: int | None  # a row that is no multiple of it has one scale; None: every row
+    group: int | None  # a row that is no multiple of it has one scale; None: every row has one
 
     @property
     def most(self) -> int:
@@ -61,7 +61,7 @@ INTEGERS = {
 
 
 def scheme_of(kept: WeightPrecision) -> Scheme | None:
-    """Return how weights that are kept so are rounded; None where they are no integers."""
+    """Return the rounding scheme of a weight precision; None if its weights are not integers."""
     scheme = INTEGERS.get(kept.precision)
     if scheme is None or kept.group is None:
         return scheme
@@ -71,7 +71,7 @@ def scheme_of(kept: WeightPrecision) -> Scheme | None:
 def with_second_names(
     keep: Iterable[str], before: Mapping[str, Any], after: Collection[str]
 ) -> list[str]:
-    """Name layers to keep as after the passes, which leave one name of a tied weight."""
+    """Name the layers to keep as after the passes, which leave one name of a tied weight."""
     found = []
     for wanted in keep:
         names = [n for n in before if is_called(n, wanted)]
@@ -84,11 +84,11 @@ def with_second_names(
 
 @dataclass(frozen=True)
 class Quantised:
-    """A weight of `shape`; its rows are along its first axis, all else is one row."""
+    """A weight of `shape`; its first axis gives the rows, and each row is flattened."""
 
     shape: tuple[int, ...]
     values: Tensor  # int8 (rows, columns)
-    scales: Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
+    scales: Tensor  # bfloat16 (rows, groups); (rows,) if the scheme has no groups
 
     def wide(self) -> Tensor:
         """Return the float32 tensor that this represents."""
@@ -96,7 +96,7 @@ class Quantised:
         return (values * self.scales.float()[..., None]).reshape(self.shape)
 
     def packed(self) -> Tensor:
-        """Pack two values a byte, each plus 8, the first in the lower half; rows are rounded up."""
+        """Pack two values plus 8 per byte, the first in the lower half; odd rows get a zero."""
         shifted = (self.values + 8).to(torch.uint8)
         if shifted.shape[1] % 2:
             shifted = torch.nn.functional.pad(shifted, (0, 1))
@@ -104,7 +104,7 @@ class Quantised:
 
 
 def quantised(weight: Tensor, scheme: Scheme) -> Quantised | None:
-    """Round a float32 weight of two axes or more; None for one with NaN, infinities or nothing."""
+    """Round a float32 weight of two or more axes; None if it is empty or not finite."""
     if weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
         return None
     rows = weight.detach().reshape(weight.shape[0], -1)
@@ -113,7 +113,7 @@ def quantised(weight: Tensor, scheme: Scheme) -> Quantised | None:
     group = group if columns % group == 0 else columns
     grouped = rows.reshape(rows.shape[0], -1, group)
     scales = (grouped.abs().amax(-1) / scheme.most).contiguous()
-    # Towards zero, to what bfloat16 holds.
+    # Round towards zero, to a bfloat16 number.
     scales = (scales.view(torch.int32) & _UPPER_HALF).view(torch.float32)
     divisors = torch.where(scales == 0, torch.ones_like(scales), scales)[..., None]
     exact = torch.where(scales[..., None] == 0, torch.zeros_like(grouped), grouped / divisors)
@@ -125,8 +125,8 @@ def quantised(weight: Tensor, scheme: Scheme) -> Quantised | None:
 def _balanced(exact: Tensor, most: int) -> Tensor:
     """Return the nearest integers, some rounded the other way so that a group's sum stays.
 
-    What a layer adds up has a mean, and behind a norm or a ReLU a large one: an error of the sum
-    shifts every output by it. Those go the other way that were nearest to a half: little is lost.
+    A layer's inputs have a mean, a large one after a norm or a ReLU, and an error of the sum shifts
+    every output by it. The numbers nearest to a half go the other way, which costs least.
     """
     nearest = exact.round().clamp(-most, most)
     error = exact - nearest
@@ -139,7 +139,7 @@ def _balanced(exact: Tensor, most: int) -> Tensor:
 
 
 Call = Sequence[Tensor]  # a tensor for each input, in order
-Range = tuple[float, float]  # from the smallest to the largest, zero between them
+Range = tuple[float, float]  # the smallest and the largest number, with zero between them
 
 
 def rounding_costs(
@@ -150,13 +150,13 @@ def rounding_costs(
     integers: bool,
     ranges: Mapping[str, Range] | None = None,
 ) -> tuple[LayerCost, ...]:
-    """Measure how far rounding one layer at a time moves its result, and the outputs.
+    """Measure how far rounding one layer at a time changes its result, and the outputs.
 
-    Every rounded layer is computed twice from exact operands, with its weights whole (`before`) and
-    rounded (`after`, the same graph); with `integers` the other operand is rounded too, to its
-    range by parameter, if it has one. The eight that this moves most are then rounded one at a
-    time, and the program is run to its end, unless it has more than 200 million parameters. The
-    costs are of every rounded parameter that a product reads, the dearest first.
+    Every rounded layer is computed twice from exact operands, with its exact weights (`before`) and
+    its rounded ones (`after`, the same graph); with `integers` the other operand is rounded too, to
+    its range by parameter, if it has one. Then the eight layers that change most are rounded one at
+    a time, and the program is run to its end, unless it has more than 200 million parameters. The
+    costs cover every rounded parameter that a product reads, the most expensive first.
     """
     layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
     by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}
@@ -172,14 +172,14 @@ def rounding_costs(
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def alone(run: ProductRun, node: Node, value: Any, weights: Sequence[Node]) -> Any:
-        """Return the exact value; compute each product once more with its weight rounded."""
+        """Return the exact value; also compute each product with its weight rounded."""
         for weight in weights if isinstance(value, Tensor) else []:
             layer, found = run.origin[weight], _snr_db(value, rounded(run, node, weight))
             snr_db[layer] = min(found, snr_db[layer])
         return value
 
     def carried(run: ProductRun, node: Node, _: Any, weights: Sequence[Node]) -> Any:
-        """Compute with one layer rounded, to the end."""
+        """Return the product with one layer rounded, for a run to the end."""
         return rounded(run, node, weights[0])
 
     exact = ProductRun(before, layers, alone).record(inputs)
@@ -203,7 +203,7 @@ def to_eight_bits(operand: Tensor, axes: tuple[int, ...], ends: Range | None = N
     """Return what eight bits keep of each slice: 255 steps from its smallest to its largest number.
 
     Zero is exact, as in `round_slices` of the runtime (`runtime/common/quantised.h`). `axes` are
-    those within a slice; `ends` replace each slice's own, and what is beyond them is cut.
+    the axes within a slice; `ends` replace the range of each slice, and numbers beyond are clamped.
     """
     if ends is None:
         low = operand.amin(axes, keepdim=True).clamp(max=0)
@@ -218,11 +218,11 @@ def to_eight_bits(operand: Tensor, axes: tuple[int, ...], ends: Range | None = N
 
 
 class ProductRun(Recorder):
-    """Runs a program and calls `product` for each operator that reads one of some weights.
+    """A run of a program that calls `product` for each operator that reads one of some weights.
 
-    That is given the run, the node, its value and the weights that it reads, and returns the value
-    to take. `weights` has, by placeholder, a tensor that may take a weight's place. Operators that
-    only rearrange a weight belong to it: `weights` has what they make of the other tensor as well.
+    It receives the run, the node, its value and the weights that it reads, and returns the value to
+    use. `weights` maps placeholders to tensors that may replace weights. Operators that only
+    rearrange a weight belong to it: `weights` also has their results on the other tensor.
     """
 
     def __init__(
@@ -234,10 +234,10 @@ class ProductRun(Recorder):
         super().__init__(program, [node.name for node in output_nodes(program)])
         self._product = product
         self.weights = dict(weights)
-        self.origin = {node: node for node in weights}  # the placeholder behind each
+        self.origin = {node: node for node in weights}  # the placeholder behind each weight
 
     def arguments(self, node: Node, weight: Node) -> tuple[Any, Any]:
-        """Return a call's arguments with the other tensor in a weight's place."""
+        """Return a call's arguments with the other tensor in the weight's place."""
 
         def of(each: Node) -> Any:
             return self.weights[each] if each is weight else self.env[each]
@@ -245,7 +245,7 @@ class ProductRun(Recorder):
         return torch.fx.map_arg(node.args, of), torch.fx.map_arg(node.kwargs, of)
 
     def compute(self, node: Node) -> Any:
-        """Return a node's value, of a product what `product` says."""
+        """Return a node's value; for a product, the value that `product` returns."""
         value = super().compute(node)
         weights = [each for each in node.all_input_nodes if each in self.weights]
         if not weights or node.op != "call_function":
@@ -268,7 +268,7 @@ _ROWS = frozenset({aten.linear.default, aten.mm.default, aten.addmm.default, ate
 
 
 def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, Tensor]:
-    """Return what `after` has in place of a parameter, by placeholder of `before`."""
+    """Return, by placeholder of `before`, the tensors that replace parameters in `after`."""
     parameters = before.graph_signature.inputs_to_parameters
     changed = {
         name: after.state_dict[name]
@@ -283,10 +283,10 @@ def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Nod
 
 
 def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | None:
-    """Return which argument meets a weight, and the axes of its slices; see `Precision.INT8`.
+    """Return the argument that meets a weight, and the axes of its slices; see `Precision.INT8`.
 
-    None where the runtime does not round it: of convolutions in groups or transposed, of matrices
-    that are no linear layer's, of other operators. The slices are rows, or whole images.
+    Return None where the runtime does not round it: for grouped or transposed convolutions, for
+    matrices other than a linear layer's, and for other operators. Slices are rows or whole images.
     """
     given: Any = product.args
     if product.target in CONVOLUTIONS and given[1] is weight:
@@ -301,7 +301,7 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
     right = 2 if product.target is aten.addmm.default else 1
     matrix = fake_value(given[right])
     if given[right] is not weight or matrix.stride() != (1, matrix.shape[0]):
-        return None  # only the transposed of rows is a linear layer's
+        return None  # only the transpose of row-major weights is a linear layer's
     if product.target is aten.addmm.default and fake_value(given[0]).dim() != 1:
         return None
     return right - 1, (-1,)
@@ -310,11 +310,11 @@ def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | 
 def operand_ranges(
     before: ExportedProgram, after: ExportedProgram, calls: Iterable[Call]
 ) -> dict[str, Range]:
-    """Return the range of what meets each rounded weight in products, over all calls in float32.
+    """Return the range of each rounded weight's other operand in products, over all float32 calls.
 
-    It has those parameters alone whose products the runtime computes in integers. `after` is the
-    same graph as `before` with rounded weights. Raise UsageError if a sample makes numbers that are
-    not finite, or does not fit.
+    Only parameters whose products the runtime computes in integers are included. `after` is the
+    same graph as `before` with rounded weights. Raise UsageError if a sample produces numbers that
+    are not finite, or does not fit.
     """
     ranges, names = dict[str, Range](), before.graph_signature.inputs_to_parameters
 
@@ -345,7 +345,7 @@ def operand_ranges(
 
 
 def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[Call]:
-    """Yield the calls, or raise UsageError if their number, dtypes or axes are not an example's."""
+    """Yield the calls; raise UsageError if number, dtypes or axes differ from an example's."""
     wanted = [_form(tensor) for tensor in example]
     for call in calls:
         is_list = isinstance(call, (list, tuple))

@@ -1,4 +1,4 @@
-"""Removes what no output depends on."""
+"""Remove calls on which no output depends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from transforms.graph.schemas import has_effect
 class RemoveDeadCode(GraphPass):
     """Removes calls whose results nothing reads, and the weights that only they read.
 
-    Kept are assertions, calls with effects unknown, and random operators, without which those after
-    them would draw other numbers.
+    Assertions, calls with unknown effects and random operators are kept: without an earlier random
+    operator, later ones would draw other numbers.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Remove all dead calls, then the constants that lost their last reader."""
 
         def is_needed(node: Node) -> bool:
-            """Return whether a node without users stays."""
+            """Return whether a node without users is kept."""
             return node.op in {"placeholder", "output"} or (
                 node.op == "call_function" and has_effect(node)
             )

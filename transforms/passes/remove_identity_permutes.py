@@ -1,4 +1,4 @@
-"""Removes layout operators that undo one another or do nothing."""
+"""Remove layout operators that undo one another or do nothing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from transforms.passes.pointwise_affine_to_conv import compute_in_frames
 aten = torch.ops.aten
 
 _COPIES = COPIES | {f"aten::{n}" for n in ("to", "_to_copy", "lift_fresh", "lift_fresh_copy")}
-# The identity where they leave the sizes as they are.
+# These are the identity if they keep the sizes.
 _WINDOWS = EXPANSIONS | {"aten::slice", "aten::slice_copy"}
-# Their schemas speak of a view, but where strides do not allow one they copy.
+# Their schemas declare a view, but they copy where strides do not allow one.
 _MAY_COPY = frozenset(f"aten::{name}" for name in ("contiguous", "reshape", "flatten", "to"))
 
 
@@ -45,7 +45,7 @@ class _Step(NamedTuple):
 
     @property
     def views(self) -> bool:
-        """Whether all of the chain is certainly in the source's memory."""
+        """Whether the whole chain certainly shares the source's memory."""
         return all(map(_is_certain_view, self.chain))
 
 
@@ -53,17 +53,17 @@ class RemoveIdentityPermutes(GraphPass):
     """Replaces permute(permute(x, p), q) with permute(x, p[q]), and with x where that is nothing.
 
     A node that holds the elements of an ancestor in the same order, with the same sizes and
-    strides, is that ancestor; permutations in a row become one. Followed are permutations, composed
-    axis by axis; regroupings that keep row-major order (view, squeeze, ...); copies (contiguous,
-    clone, ...); slices and expansions that leave the sizes alone. Strides of the permuted and
-    copied kind may differ if all that follows can take the ancestor's. Before, pointwise calls are
-    computed where that saves permutations: permute(f(permute(x, p)), q) becomes f(x) when p and q
+    strides, is that ancestor; consecutive permutations become one. The pass follows permutations,
+    composed axis by axis; regroupings that keep row-major order (view, squeeze, ...); copies
+    (contiguous, clone, ...); slices and expansions that keep the sizes. Strides of a permuted copy
+    may differ if all its users can take the ancestor's. Before that, pointwise calls are computed
+    in their frame if it saves permutations: permute(f(permute(x, p)), q) becomes f(x) when p and q
     cancel.
 
     Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
-    the program was exported with; those of what is returned may become contiguous.
+    the program was exported with; those of returned values may become contiguous.
 
-    Refuses to remove a copy when it enters a branch or a loop, or is returned and would share
+    Refuses to remove a copy if it enters a branch or a loop, or if it is returned and would share
     memory with an input or another output; and to return an input as an output.
     """
 
@@ -83,12 +83,12 @@ class _Work(NamedTuple):
 
 
 def _rewrite(work: _Work, node: Node) -> bool:
-    """Apply the first rewrite that fits the node; whether one did."""
+    """Apply the first rewrite that fits the node; return whether there was one."""
     if node.op != "call_function" or not node.users or not _is_layout(node):
         return False
     steps = _permuted_from(node)
     for step in [*reversed(_regrouped_from(node)), *reversed(steps)]:
-        # Strides agree, or permutations go: a copy may change strides alone.
+        # Require equal strides or removed permutations, since a copy may only change strides.
         same = layout(node.meta["val"])[:3] == layout(step.source.meta["val"])[:3]
         gain = same or sum(qualified_name(n.target) in PERMUTATIONS for n in step.chain) > 1
         if step.is_identity and gain and _bypass(work, node, step):
@@ -115,7 +115,7 @@ def _is_certain_view(node: Node) -> bool:
 
 
 def _keeps_elements(node: Node) -> bool:
-    """Return whether a copy or a window yields its source's very elements, sizes and dtype."""
+    """Return whether a copy or window yields its source's elements, with equal sizes and dtype."""
     mine, theirs = layout(node.meta["val"]), layout(_source(node).meta["val"])
     if mine[:2] != theirs[:2] or node.meta["val"].device != _source(node).meta["val"].device:
         return False
@@ -142,7 +142,7 @@ def _permuted_from(node: Node) -> list[_Step]:
 
 
 def _regrouped_from(node: Node) -> list[_Step]:
-    """List ancestors of the same sizes, reached by regroupings and copies, nearest first."""
+    """Return ancestors of equal size reached by regroupings and copies, nearest first."""
     steps: list[_Step] = []
     made = layout(node.meta["val"])[:2]
     axes = tuple(range(node.meta["val"].dim()))
@@ -200,14 +200,14 @@ def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
 
 
 def _prune(nodes: Iterable[Node]) -> None:
-    """Erase the calls among `nodes`, given users first, that nothing reads any more."""
+    """Erase the calls among `nodes`, listed users first, that nothing reads any more."""
     for node in nodes:
         if not node.users and not node._erased and is_functional(node):
             node.graph.erase_node(node)
 
 
 def _compose(work: _Work, node: Node, steps: list[_Step]) -> bool:
-    """Make one permutation of several views in a row that nothing else reads."""
+    """Merge several consecutive views that nothing else reads into one permutation."""
     editor, aliasing, journal = work
     for step in reversed(steps):
         inner = step.chain[1:]

@@ -1,4 +1,4 @@
-"""Replaces view operators that copy with the views themselves."""
+"""Replace view operators that copy with the views themselves."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from transforms.graph.schemas import qualified_name, schema_of
 aten = torch.ops.aten
 
 _SUFFIX = "_copy"
-_OTHERWISE = {"_reshape": "view", "lift_fresh": "alias"}  # views that are called otherwise
+_OTHERWISE = {"_reshape": "view", "lift_fresh": "alias"}  # views with other names
 _LAZY = ("aten::_conj_copy", "aten::_neg_view_copy")
 
 
 class ReplaceViewCopies(GraphPass):
     """Replaces X_copy(x) with X(x) for every view operator X, in ATen or edge dialect.
 
-    A copy and a view hold the same numbers, but a caller who is handed the view can tell them
-    apart. So a copy stays, with a reason, if it is returned and as a view would share memory with
-    an input, a weight, a buffer or another output, or would be laid out otherwise; if strides allow
-    no view, or an operator downstream cannot take the view's or relies on the copy's (`as_strided`,
+    A copy and a view hold the same numbers, but a caller that receives the view can tell them
+    apart. So a copy stays, with a reason, if it is returned and the view would share memory with an
+    input, a weight, a buffer or another output, or would have another layout; if strides allow no
+    view, or an operator downstream cannot take the view's or relies on the copy's (`as_strided`,
     custom and random operators); or if the view would only mark its numbers as conjugated or
-    negated, a mark that generated code does not see. Strides of all that follows are computed anew.
+    negated, which generated code does not see. The strides of all later nodes are recomputed.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace every copy that may be replaced.
+        """Replace every copy that can be replaced.
 
-        Rounds, because one copy may bar another: an operator that copies a list wants sizes known
-        that the view of it does not.
+        It takes several rounds, because one copy may block another: an operator that copies a list
+        needs sizes that the view of it does not.
         """
         aliasing = editor.aliasing()
         copies = [n for n in editor.graph.nodes if _is_view_copy(n)]
@@ -56,7 +56,7 @@ class ReplaceViewCopies(GraphPass):
 
 
 def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: Node) -> None:
-    """Turn one copy into a view, or raise Unfit if it has to stay."""
+    """Turn one copy into a view; raise Unfit if it must stay."""
     source, copy = node.all_input_nodes[0], node.target
     if reason := next(_refusals(aliasing, node, source), None):
         raise Unfit(reason)
@@ -73,7 +73,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: 
 
 
 def _is_view_copy(node: Node) -> bool:
-    """Return whether the node copies what its namesake without `_copy` would view."""
+    """Return whether a node copies what the operator of its name without `_copy` would view."""
     name = qualified_name(node.target)
     if node.op != "call_function" or not name.startswith("aten::") or not name.endswith(_SUFFIX):
         return False
@@ -85,7 +85,7 @@ def _is_view_copy(node: Node) -> bool:
 
 
 def _view_operator(node: Node) -> Any:
-    """Return the operator that views what the node copies, of the same arguments, or None."""
+    """Return the view operator of a copying node, which takes the same arguments, or None."""
     base = qualified_name(node.target).removeprefix("aten::").removesuffix(_SUFFIX)
     schema = schema_of(node.target)
     packet = getattr(aten, _OTHERWISE.get(base, base), None)

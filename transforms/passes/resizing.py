@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def resize_linearly(images: Tensor, size: Any, align_corners: bool, *scales: Any) -> Any:
-    """Interpolate along each axis in turn, by a factor for each or by the one list of `.vec`."""
+    """Interpolate along each axis in turn, by a factor for each, or by the list of `.vec`."""
     sizes, factors = output_sizes(images, size, scales)
     axes = [*zip(images.shape[2:], sizes, factors, strict=True)]
     if not images.is_floating_point() or not any(
@@ -43,7 +43,7 @@ def resize_linearly(images: Tensor, size: Any, align_corners: bool, *scales: Any
 
 
 def resize_to_nearest(images: Tensor, size: Any, *scales: Any) -> Any:
-    """Repeat pixels; eager takes twice a size for a factor of 2, as it takes the same for 1."""
+    """Repeat pixels; eager takes twice a size as a factor of 2, and an equal size as 1."""
     sizes, factors = output_sizes(images, size, scales)
     axes = [*zip(images.shape[2:], sizes, factors, strict=True)]
     if not all(factors) or not any(_may_be_whole(*axis, (1, 2)) for axis in axes):
@@ -67,7 +67,7 @@ def output_sizes(images: Tensor, size: Any, scales: Sequence[Any]) -> tuple[Any,
 
 
 def is_kept(size: Any, wanted: Any, factor: float | None) -> bool:
-    """Return whether an axis is not resized, whatever its size."""
+    """Return whether an axis is never resized, whatever its size."""
     return factor == 1 or statically_known_true(size == wanted)
 
 
@@ -77,7 +77,7 @@ def are_equal(size: Any, other: Any) -> Tensor:
 
 
 def _may_be_whole(size: Any, wanted: Any, factor: float | None, wholes: Sequence[int]) -> bool:
-    """Return whether a fractional factor may make one of these multiples of the size."""
+    """Return whether a fractional factor may make the size one of these multiples."""
     if factor is None or factor == int(factor):
         return False
     if isinstance(size, int):

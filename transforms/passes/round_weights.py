@@ -1,4 +1,4 @@
-"""Rounds weights: to integers of eight or four bits, or to a type of half the bytes."""
+"""Round weights to integers of eight or four bits, or to a type of half the bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from zoo.precision import Precision, WeightPrecision, is_called
 
 aten = torch.ops.aten
 
-_FEWEST_COLUMNS = 16  # below it a row's scale weighs
-_FEWEST_OF_WINDOW = 32  # a depthwise kernel has nine numbers; 3 x 3 over three channels gains none
+_FEWEST_COLUMNS = 16  # with fewer, a row's scale costs too much
+_FEWEST_OF_WINDOW = 32  # depthwise kernels have nine; 3 x 3 over three channels gains nothing
 
 _PRODUCTS = frozenset({
     *CONVOLUTIONS, aten.linear.default, aten.addmm.default, aten.mm.default, aten.bmm.default,
@@ -29,7 +29,7 @@ _LEAST_AXES = 2
 
 
 def may_quantise(value: torch.Tensor) -> bool:
-    """Return whether a weight is float32 with rows of at least 16 numbers, 32 of a window."""
+    """Return whether a weight is float32 with rows of at least 16 numbers, 32 for windows."""
     columns = value.shape[1:].numel()
     is_window = columns != value.shape[1:2].numel()
     long_enough = columns >= (_FEWEST_OF_WINDOW if is_window else _FEWEST_COLUMNS)
@@ -39,21 +39,21 @@ def may_quantise(value: torch.Tensor) -> bool:
 class QuantiseWeights(GraphPass):
     """Replaces the weights of products and tables with integers times a scale, in float32.
 
-    The graph stays one of float32: the bundle keeps the integers and scales, in 0.26 or 0.15 of the
-    bytes. Products of weight-only precisions read the integers themselves. With `int8` and
-    `int8-static` the CPU rounds the other operand too, and multiplies integers.
-    `transforms.passes.quantisation` says how is rounded.
+    The graph still computes in float32: the bundle stores the integers and scales, in 0.26 or 0.15
+    of the bytes. Products of weight-only precisions read the integers themselves. With `int8` and
+    `int8-static` the CPU rounds the other operand too, and multiplies integers. See
+    `transforms.passes.quantisation` for the rounding.
 
-    Rounded are parameters of linear layers, products, convolutions and embeddings with at least 16
-    numbers to a row of their first axis, or 32 where a row is a window of a convolution. Depthwise
-    kernels and a first convolution of 3 x 3 over three channels stay: with `int8` that one gains no
-    time and loses 0.6 dB in MobileNetV2.
+    Parameters of linear layers, products, convolutions and embeddings are rounded if a row of their
+    first axis has at least 16 numbers, or 32 if a row is a convolution's window. Depthwise kernels
+    and a first convolution of 3 x 3 over three channels stay: with `int8` the latter saves no time
+    and loses 0.6 dB in MobileNetV2.
 
     Args:
         precision: `int8`, `int8-static`, `int8-weight-only` or `int4-weight-only`.
-        keep: parameters that stay, by their names or what these begin with up to a dot or an
-            underscore, such as a layer's name; spaces between them.
-        group: how many integers of a row share a scale; left out: what is usual for the precision.
+        keep: parameters that stay, separated by spaces: their names, or prefixes of these up to a
+            dot or an underscore, such as a layer's name.
+        group: how many integers of a row share a scale; by default the precision's usual number.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class QuantiseWeights(GraphPass):
         self._kept = WeightPrecision(Precision(precision), tuple(keep.split()), group)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Round every weight that may be."""
+        """Round every weight that can be rounded."""
         scheme = scheme_of(self._kept) or INTEGERS[self._kept.precision]
         rounded, kept, names = 0, set[str](), list[str]()
         nodes = editor.graph.find_nodes(op="placeholder")
@@ -103,26 +103,26 @@ class QuantiseWeights(GraphPass):
 
 
 def _readers(node: Node) -> Iterator[Node]:
-    """Yield the users of a constant, behind operators that only rearrange it too."""
+    """Yield a constant's users, and the users behind operators that only rearrange it."""
     for user in node.users:
         yield from _readers(user) if is_layout(user) else (user,)
 
 
 def may_narrow(value: torch.Tensor) -> bool:
-    """Return whether a constant is a weight of some size: float32, no bias or statistic."""
+    """Return whether a constant is a float32 weight with two or more axes, no bias or statistic."""
     return value.dtype is torch.float32 and value.dim() >= _LEAST_AXES
 
 
 class NarrowWeights(GraphPass):
     """Replaces weights of float32 with the nearest numbers of float16 or bfloat16.
 
-    The graph stays one of float32: the bundle keeps such a weight in the narrow type. The CPU's
-    products widen a part at a time, Metal's runtime all of it when it is loaded. So the file
+    The graph still computes in float32: the bundle stores such a weight in the narrow type. The
+    CPU's products widen a part at a time, Metal's runtime widens all of it on load. So the file
     shrinks to half, and products and sums lose nothing to the narrow type.
 
-    Rounded are constants of at least two axes; biases, gains and statistics weigh little and stay.
-    Refused is a weight that float16 cannot hold: one with larger numbers, or numbers so small that
-    the rounding's norm exceeds the half unit that a normal number may lose.
+    Constants of at least two axes are rounded; biases, gains and statistics are small and stay. A
+    weight is refused if float16 cannot hold it: if its numbers are too large, or so small that the
+    rounding's norm exceeds the half unit that a normal number may lose.
     """
 
     def __init__(self, dtype: str = "float16") -> None:
@@ -133,7 +133,7 @@ class NarrowWeights(GraphPass):
         self._dtype: torch.dtype = getattr(torch, dtype)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Round every weight that may be."""
+        """Round every weight that can be rounded."""
         rounded = 0
         for node in editor.graph.nodes:
             value = editor.constant(node)
@@ -151,7 +151,7 @@ class NarrowWeights(GraphPass):
 
 
 def _refusal(exact: torch.Tensor, wide: torch.Tensor, dtype: torch.dtype) -> str:
-    """Return why a weight is better left as it is; empty: it may be rounded."""
+    """Return why a weight must not be rounded; empty if it may be."""
     finite = torch.isfinite(exact)
     if not torch.equal(finite, torch.isfinite(wide)):
         return f"has numbers up to {exact[finite].abs().max():.3g}, which {dtype} does not hold"

@@ -1,9 +1,9 @@
-"""Pointwise convolutions of sequences become linear layers where what they read or write is turned.
+"""Turn pointwise convolutions of sequences into linear layers if a transposition is next to them.
 
-A convolution writes channels before places. A transposition behind it, as before a layer norm, then
-leaves every kernel that follows reading across memory, and Inductor splits such a norm into five.
-A linear layer writes what the transposition would give. On the CPU it is the faster product, too,
-and what is turned in front of a convolution is laid out as the linear layer reads it.
+A convolution writes channels before positions. After a transposition, as before a layer norm, every
+later kernel reads across memory, and Inductor splits such a norm into five kernels. A linear layer
+writes the transposed result directly. On the CPU it is the faster product, too, and a transposed
+input already has the layout that the linear layer reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transforms.graph.schemas import bound_arguments
 from transforms.passes.lay_out_weights import reads_by_strides
 
 aten = torch.ops.aten
-_RANK = 3  # of a batch of sequences: batch, channels, places
+_RANK = 3  # of a batch of sequences: batch, channels, positions
 
 
 class TurnPointwiseSequences(GraphPass):
@@ -26,7 +26,7 @@ class TurnPointwiseSequences(GraphPass):
     _of_turned_inputs = False
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Put a linear layer in place of each such convolution."""
+        """Replace each such convolution with a linear layer."""
         also_inputs = self._of_turned_inputs and not reads_by_strides(editor.graph)
         for node in editor.calls(aten.conv1d.default):
             if not _is_pointwise(node):
@@ -70,7 +70,7 @@ def _is_transposition(node: Node) -> bool:
 
 
 def _linear(editor: ProgramEditor, convolution: Node) -> Node:
-    """Return what the convolution computes with places before channels, in front of it."""
+    """Insert a linear layer with positions before channels, in front of the convolution."""
     given = bound_arguments(convolution)
     places = editor.call(aten.transpose.int, given["input"], 1, 2, like=convolution)
     weight = editor.call(aten.squeeze.dim, given["weight"], -1, like=convolution)

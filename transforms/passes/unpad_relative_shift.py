@@ -1,7 +1,7 @@
-"""Shifts the rows of relative attention scores by cutting them anew, without padding them.
+"""Shift the rows of relative attention scores by viewing them as other rows, without padding.
 
 Transformer-XL's shift (appendix B of arXiv:1901.02860) pads each row of scores x (q, p) with one
-number in front, takes the memory for rows of another length and drops the first:
+number in front, views the memory as rows of another length and drops the first:
 
     y[i, j] = x[i, q - 1 - i + j]    for i < q and j < k
 
@@ -38,13 +38,13 @@ class UnpadRelativeShift(GraphPass):
     """Replaces Slice(View(Slice(View(Pad(x))))) with Copy(Slice(View(Slice(View(x))))).
 
     Code for the shift as models write it divides for every element, by polynomials of dynamic
-    sizes. Refused are shifts that keep numbers of the padding or of another row (k is more than
-    p - q + 1, or not certainly less than p), those of scores that do not lie row by row, and those
-    whose memory is handed out.
+    sizes. Shifts are refused if they keep numbers of the padding or of another row (k is more than
+    p - q + 1, or not certainly less than p), if their scores are not row-major, or if their memory
+    is returned.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Replace every shift that may be replaced."""
+        """Replace every shift that can be replaced."""
         aliasing = editor.aliasing()
         for node in editor.calls(*_SLICES):
             scores = shifted_scores(node)
@@ -58,7 +58,7 @@ class UnpadRelativeShift(GraphPass):
 
 
 def shifted_scores(columns: Node) -> Node | None:
-    """Return what is shifted, (..., q, p), by the shift that ends so; None where none does."""
+    """Return the scores, (..., q, p), of the shift that ends in `columns`; None if none does."""
     chain, node = list[Node](), columns
     for wanted in (_SLICES, _VIEWS, _SLICES, _VIEWS, _PADS):
         if node.target not in wanted:
@@ -80,7 +80,7 @@ def shifted_scores(columns: Node) -> Node | None:
 
 
 def _is_slice(node: Node, axis: int, *, first: int) -> bool:
-    """Return whether it slices an axis from `first` on without gaps; from 1: to the end."""
+    """Return whether a node slices an axis from `first` with step 1; from 1 up to the end."""
     bound, value = bound_arguments(node), fake_value(node.all_input_nodes[0])
     if bound["dim"] % value.dim() != axis % value.dim() or bound["step"] != 1:
         return False
@@ -89,7 +89,7 @@ def _is_slice(node: Node, axis: int, *, first: int) -> bool:
 
 
 def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
-    """Return whether a view is asked for these sizes; one of them may be left to be inferred."""
+    """Return whether a view requests these sizes; one of them may be left to be inferred."""
     sizes = [_value(size) for size in node.args[1]]  # type: ignore[union-attr]
     if len(sizes) != len(wanted):
         return False
@@ -103,13 +103,13 @@ def _value(size: Any) -> Any:
 
 
 def room_beside(scores: Node, columns: Node) -> tuple[Size, Size]:
-    """Return how many more columns might be kept without the next row's, and of those before."""
+    """Return how many more columns fit without the next row's, and below the full length."""
     rows, length, kept = sizes_of((*fake_value(scores).shape[-2:], fake_value(columns).shape[-1]))
     return length - rows + 1 - kept, length - 1 - kept
 
 
 def is_certain(editor: ProgramEditor, size: Size) -> bool:
-    """Return whether a size is never negative: it grows, and is not at its least."""
+    """Return whether a size is never negative: it never decreases, and its least value is not."""
     size = sympy.sympify(size)
     lowest = {symbol: editor.least(symbol) for symbol in size.free_symbols}
     grows = all(sympy.diff(size, symbol).is_nonnegative for symbol in lowest)
@@ -117,7 +117,7 @@ def is_certain(editor: ProgramEditor, size: Size) -> bool:
 
 
 def _replace(editor: ProgramEditor, aliasing: Aliasing, scores: Node, columns: Node) -> str | None:
-    """Put the views in the shift's place, or leave it and say why."""
+    """Replace the shift by the views, or leave it unchanged and return the reason."""
     kept, (within, before) = bound_arguments(columns)["end"], room_beside(scores, columns)
     length, count = sizes_of((fake_value(scores).shape[-1], fake_value(columns).shape[-1]))
     if not is_certain(editor, within):
@@ -134,7 +134,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, scores: Node, columns: N
         *leading, rows, length = values.shape
         count = rows * length
         cut = values.view(*leading, count)[..., rows - 1 : count - 1]
-        # Row by row again: whether rows of these strides are so already depends on the sizes.
+        # Copy to row-major: whether rows with these strides already are depends on the sizes.
         rows_kept = cut.view(*leading, rows, length - 1)[..., :end]
         return rows_kept.clone(memory_format=torch.contiguous_format)
 

@@ -1,1 +1,1 @@
-"""Passes that one device alone asks for: the CPU."""
+"""CPU-only passes."""

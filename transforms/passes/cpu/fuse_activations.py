@@ -1,8 +1,8 @@
-"""Activations behind convolutions and linear layers, computed as the product's result is stored.
+"""Fuse activations into the convolution or linear layer before them.
 
-A loop of its own reads and writes the whole result once more; and for GELU, SiLU and their like it
-evaluates an exponential in the vector width of the oldest processor, where the kernel library uses
-that of the machine at hand.
+A separate loop reads and writes the whole result once more; and for GELU, SiLU and the like it
+evaluates an exponential in the vector width of the oldest supported processor, while the kernel
+library uses that of the machine it runs on.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from transforms.passes.lay_out_weights import reads_by_strides
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
-_SEQUENCE_RANK, _IMAGE_RANK = 3, 4  # of weights, and of inputs in batches
+_SEQUENCE_RANK, _IMAGE_RANK = 3, 4  # of weights, and of batched inputs
 _IMAGE_AXES = 2
 _MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Activation(NamedTuple):
-    """An activation as torch's fused kernels name it."""
+    """An activation with the name that torch's fused kernels give it."""
 
     name: str
     scalars: tuple[float, ...] = ()
     algorithm: str = ""
 
     def of(self, value: torch.Tensor) -> torch.Tensor:
-        """Return what it makes of a tensor, by torch's own operators."""
+        """Apply the activation to a tensor by torch's own operators."""
         if self.name == "hardtanh":
             low, high = self.scalars
             return torch.nn.functional.hardtanh(value, low, high)
@@ -60,14 +60,14 @@ ACTIVATIONS = (*_PLAIN, aten.gelu.default, aten.hardtanh.default)
 class FuseActivations(GraphPass):
     """Replaces an activation and the convolution or linear layer that it alone reads with one call.
 
-    A convolution of sequences becomes one of images a row high, as torch has fused kernels for
-    those alone. Only layers whose weights are constants are fused: the kernels pack those once. A
-    fused convolution's result is channels-last, so a program that reads memory by strides stays as
-    it is.
+    A convolution of sequences becomes one of images of height 1, as torch has fused kernels only
+    for those. Only layers with constant weights are fused: the kernels pack the weights once. A
+    fused convolution's result is channels-last, so a program that reads memory by strides is left
+    unchanged.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Fuse what each activation alone reads."""
+        """Fuse each activation with the layer that only it reads."""
         if reads_by_strides(editor.graph):
             return
         for node in editor.calls(*ACTIVATIONS):
@@ -81,11 +81,11 @@ class FuseActivations(GraphPass):
                 journal.changed(f"{layer.name} applies {node.name}")
                 editor.replace(node, fused)
                 editor.graph.erase_node(layer)
-                fused.name = layer.name  # which a report points out and a reader looks for
+                fused.name = layer.name  # reports and readers know it by this name
 
 
 def activation_of(node: Node) -> Activation:
-    """Return what a call of one of `ACTIVATIONS` computes."""
+    """Return the activation that a call of one of `ACTIVATIONS` computes."""
     if node.target is aten.gelu.default:
         return Activation("gelu", (), bound_arguments(node)["approximate"])
     if node.target is aten.hardtanh.default:
@@ -95,7 +95,7 @@ def activation_of(node: Node) -> Activation:
 
 
 def _fused(editor: ProgramEditor, layer: Node, activation: Activation, node: Node) -> Node | None:
-    """Write the fused kernel's call before `node`; return None: no kernel for the layer."""
+    """Insert the fused kernel's call before `node`; return None if the layer has no kernel."""
     if layer.target in _CONVOLUTIONS:
         return _fused_convolution(editor, layer, activation, node)
     if layer.target is aten.linear.default:
@@ -136,7 +136,7 @@ def _fused_linear(
     if weight is None or weight.dim() < _MATRIX or layer.meta["val"].dim() < _MATRIX:
         return None
     if weight.dtype is not torch.float32:
-        return None  # the kernel library multiplies halves on some processors alone
+        return None  # the kernel library supports halves on some processors only
     return editor.call(
         torch.ops.mkldnn._linear_pointwise.default,
         bound["input"], bound["weight"], bound["bias"], *_written(activation),

@@ -1,8 +1,8 @@
-"""A depthwise convolution and the one before it that makes its images.
+"""Join a depthwise convolution with the convolution before it that makes its images.
 
-The first makes an image several times as deep, which the second alone reads: an inverted residual
-block's of 1 x 1, or one of few channels, behind which a mask may hide frames of speech. As one call
-of the runtime's (`runtime/cpu/convolution.cpp`) a few of its rows at a time stay in the cache.
+The first makes an image several times as deep, which only the second reads: an inverted residual
+block's 1 x 1 convolution, or one of few channels, after which a mask may hide frames of speech.
+As one runtime call (`runtime/cpu/convolution.cpp`), a few rows at a time stay in the cache.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _SCHEMA = (
     " int[] stride, int[] padding, int[] dilation, str activation, float[] scalars) -> Tensor"
 )
 _POINTWISE = torch.ops.mkldnn._convolution_pointwise.default
-_RANK, _AXES = 4, 2  # of images in batches
-_FEW_NUMBERS = 32  # of which one of the expanded image's is made
+_RANK, _AXES = 4, 2  # of batched images
+_FEW_NUMBERS = 32  # input numbers per number of the expanded image
 
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A call with a constant weight, and the activation behind it."""
+    """A convolution call with a constant weight, and the activation after it."""
 
     input: Node
     weight: Node
@@ -50,7 +50,7 @@ class _Convolution:
 
 @dataclass(frozen=True)
 class _Expansion:
-    """What makes a depthwise convolution's images, and what its rows are multiplied with."""
+    """The source of a depthwise convolution's images, and the factors of its rows."""
 
     node: Node
     convolution: _Convolution
@@ -68,7 +68,7 @@ def _compute(  # noqa: PLR0917
 ) -> Tensor:  # fmt: skip
     window = (expansion_stride, expansion_padding, expansion_dilation)
     made = aten.conv2d.default(input, expansion, expansion_bias, *window)
-    if not made.is_meta:  # neither changes a shape
+    if not made.is_meta:  # neither step changes a shape
         made = made if rows is None else made * rows
         made = Activation(expansion_activation, tuple(expansion_scalars)).of(made)
     made = aten.conv2d.default(made, weight, bias, stride, padding, dilation, weight.shape[0])
@@ -81,12 +81,12 @@ declare(_SCHEMA, _compute, memory_format=torch.channels_last)
 class JoinExpandedDepthwise(GraphPass):
     """Replaces a depthwise convolution and the one that makes its images with one call.
 
-    Both are of float32 (the runtime has no kernel for others), and an activation is between them.
-    A program that reads memory by strides stays as it is, since the result is channels-last.
+    Both are float32 (the runtime has no other kernels), with an activation between them. A program
+    that reads memory by strides is left unchanged, since the result is channels-last.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Join each pair whose images nothing else reads."""
+        """Join each pair whose intermediate images nothing else reads."""
         if reads_by_strides(editor.graph):
             return
         for node in editor.calls(_POINTWISE, aten.conv2d.default):
@@ -130,7 +130,7 @@ def _is_depthwise(call: _Convolution) -> bool:
 
 
 def _expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
-    """Return what makes `images`; None: the runtime has no kernel for it, or another reads it."""
+    """Return the source of `images`; None if the runtime has no kernel, or others read them."""
     if len(images.users) != 1:
         return None
     if images.target is _POINTWISE:
@@ -152,7 +152,7 @@ def _is_expansion(expansion: _Expansion) -> bool:
 
 
 def _masked_expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
-    """Return an activation of a convolution's result times factors of its rows."""
+    """Return an expansion whose result is multiplied by factors of its rows, then activated."""
     if images.target not in ACTIVATIONS:
         return None
     product = images.args[0]
@@ -170,14 +170,14 @@ def _masked_expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
 
 
 def _is_read_by(product: Node, convolution: Node) -> bool:
-    """Return whether nothing else reads the convolution's values: sizes can be computed."""
+    """Return whether all other users only ask for sizes, which can be computed."""
     asked = [user for user in convolution.users if user is not product]
     sized = all(user.target is aten.sym_size.int for user in asked)
     return sized and all(user.args[1] % _RANK != 1 for user in asked)  # type: ignore[operator]
 
 
 def _is_of_rows(factors: object, convolution: Node, product: Node) -> bool:
-    """Return whether each row of the images is multiplied with one number, and none is repeated."""
+    """Return whether each row of the images is multiplied by one number, without broadcasting."""
     if not isinstance(factors, torch.fx.Node) or fake_value(factors).dim() != _RANK:
         return False
     _, channels, _, columns = fake_value(factors).shape

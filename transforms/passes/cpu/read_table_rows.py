@@ -1,7 +1,7 @@
-"""Rows of large constant tables, read by a kernel of the runtime's instead of a generated loop.
+"""Read rows of large constant tables by a kernel of the runtime instead of a generated loop.
 
-A generated loop reads floats, so a table that is stored narrower would be widened whole for it. The
-runtime's kernel (`runtime/cpu/indexing.cpp`) widens the rows that it reads alone.
+A generated loop reads floats, so a table stored in a narrower type would be widened as a whole. The
+runtime's kernel (`runtime/cpu/indexing.cpp`) widens only the rows that it reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transforms.graph.schemas import bound_arguments, declare
 
 aten = torch.ops.aten
 
-_LARGE = 1 << 18  # numbers of a table: a megabyte of float32
+_LARGE = 1 << 18  # numbers in a table: a megabyte of float32
 
 
 def _compute(table: Tensor, indices: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ declare("table_rows(Tensor table, Tensor indices) -> Tensor", _compute)
 class ReadTableRows(GraphPass):
     """Replaces embeddings of large constant tables with a kernel that reads rows as stored.
 
-    Tables of less than 262,144 numbers stay in generated loops, which fuse what follows.
+    Tables of fewer than 262,144 numbers stay in generated loops, which fuse the operations after.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:

@@ -1,1 +1,1 @@
-"""Passes that one device alone asks for: Apple GPUs."""
+"""Metal-only passes."""

@@ -1,11 +1,11 @@
-"""What follows a product or a convolution moves into the kernel that computes it.
+"""Move the calls after a product or a convolution into the kernel that computes it.
 
-A kernel of the runtime's finishes each element in single precision before it rounds and stores it
-(runtime/metal/kernels/finish.h). So an activation, a factor or a residual sum costs no dispatch of
-its own, and no trip of the result through memory.
+A kernel of the runtime finishes each element in single precision before it rounds and stores it
+(runtime/metal/kernels/finish.h). So an activation, a factor or a residual sum needs no dispatch of
+its own, and no round trip of the result through memory.
 
-The kernels' bodies are `runtime/metal/epilogue.cpp`; here they are declared, and a call of torch's
-is read as the steps that such a kernel takes.
+The kernels are implemented in `runtime/metal/epilogue.cpp`; this module declares them, and converts
+torch's calls to the steps of such a kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SQUEEZE = (
     "squeeze(Tensor images, Tensor down, Tensor? down_bias, Tensor up, Tensor? up_bias,"
     " int[] steps, float[] low, float[] high, int first) -> Tensor"
 )
-# One group of threads pools all channels of an image, and reads the first weight.
+# One threadgroup pools all channels of an image and reads the first weight.
 _MOST_CHANNELS, _MOST_ELEMENTS, _MOST_WEIGHTS = 2048, 1 << 16, 1 << 17
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
@@ -52,9 +52,9 @@ _IMAGE = 4  # axes
 
 
 class Step(enum.IntEnum):
-    """What is done to each element x, with its numbers `low` and `high`.
+    """An operation on each element x, with its numbers `low` and `high`.
 
-    Numbered as in runtime/metal/kernels/steps.h.
+    Its values match runtime/metal/kernels/steps.h.
     """
 
     RELU = 0
@@ -89,7 +89,7 @@ class Call:
 
 
 def calls_of(node: Node, value: Node) -> list[Call] | None:
-    """Return the steps that make `node` of `value`, one of its operands, in its shape and dtype."""
+    """Return the steps from its operand `value` to `node`, of equal shape and dtype; else None."""
     if node.op != "call_function" or not isinstance(fake_value(node), Tensor):
         return None
     made, before = fake_value(node), fake_value(value)
@@ -178,7 +178,7 @@ def _with_steps(
     value: Tensor, steps: Sequence[int], low: Sequence[float], high: Sequence[float],
     other: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """Apply the steps in order in single precision, rounded once; none changes a shape."""
+    """Apply the steps in order in single precision, rounding once; no step changes a shape."""
     if value.is_meta:
         return value
     made = value.float()
@@ -205,7 +205,7 @@ def _convolution(  # noqa: PLR0917
 
 
 _functional = torch.nn.functional
-# Of x, the step's two numbers and the operand beside it.
+# Each takes x, the step's two numbers and the operand beside it.
 _COMPUTED: Mapping[Step, Callable[..., Tensor]] = {
     **{step: operator for operator, step in _PLAIN.items()},
     Step.LEAKY_RELU: lambda x, a, *_: _functional.leaky_relu(x, a),
@@ -241,7 +241,7 @@ class _Read(NamedTuple):
 
 @dataclass
 class _Chain:
-    """A product and the calls that follow it, each the only user of the one before."""
+    """A product and the calls after it, each the only user of the one before."""
 
     product: Node
     read: _Read
@@ -261,11 +261,11 @@ class _Chain:
 class FuseEpilogues(GraphPass):
     """Replaces a product or a convolution and the elementwise calls that follow it with one kernel.
 
-    A chain ends where a result has other readers, another shape or dtype, or a second operand.
+    A chain ends if a result has other readers, another shape or dtype, or a second operand.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Have the kernels of products and convolutions compute what follows them."""
+        """Make the kernels of products and convolutions compute the calls after them."""
         for node in editor.calls(*_CONVOLUTIONS, *_PRODUCTS):
             if not _is_taken(node):
                 continue
@@ -280,14 +280,14 @@ class FuseEpilogues(GraphPass):
 
 
 def _is_taken(product: Node) -> bool:
-    """Return whether the runtime's kernel computes all that the call says."""
+    """Return whether the runtime's kernel supports all arguments of the call."""
     given = bound_arguments(product)
     plain = given.get("alpha", 1) == 1 and given.get("beta", 1) == 1
     made = fake_value(product)
-    if product.target in _CONVOLUTIONS:  # of one image without a batch, its axes are others
+    if product.target in _CONVOLUTIONS:  # an unbatched image has other axes
         batched = fake_value(given["input"]).dim() == fake_value(given["weight"]).dim()
         plain = batched and not given.get("transposed", False)
-    elif product.target is aten.linear.default:  # by a weight of one row, an axis is missing
+    elif product.target is aten.linear.default:  # a weight of one row lacks an axis
         plain = fake_value(given["weight"]).dim() == _MATRIX
     return plain and made.dtype in _DTYPES and made.dim() >= _MATRIX
 
@@ -315,9 +315,9 @@ def _chain(product: Node) -> _Chain:
 
 
 def _is_reached(other: Node, product: Node) -> bool:
-    """Return whether a kernel can read an operand by strides along its own result's axes.
+    """Return whether a kernel can read an operand by strides along the axes of its result.
 
-    A convolution's has them all. A linear layer's result is one matrix, its leading axes in one.
+    A convolution's result has all axes. A linear layer's is one matrix with merged leading axes.
     """
     if product.target in _CONVOLUTIONS:
         return True
@@ -334,8 +334,8 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
     images, factor, _ = chain.read
 
     def finished(given: Mapping[str, Any], images: Any, factor: Any, other: Any) -> Any:
-        """Call the kernel; a linear layer of more axes is a matrix product between views."""
-        if other is not None and other.dtype is torch.bool:  # a mask, as zeros and ones
+        """Call the kernel; a linear layer of more axes becomes a matrix product between views."""
+        if other is not None and other.dtype is torch.bool:  # a mask becomes zeros and ones
             other = aten._to_copy.default(other, dtype=fake_value(product).dtype)
         if images is not None:
             window = [given[name] for name in ("stride", "padding", "dilation", "groups")]
@@ -362,7 +362,7 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
 
 
 def _squeeze_with(editor: ProgramEditor, up: Node, journal: Journal) -> None:
-    """Replace two small products of channels' means, and the means if they are few, by one call."""
+    """Merge two small products of channel means, and the means if they are few, into one call."""
     last = bound_arguments(up)
     down: Node = last["input"]
     if not _is_small(up) or not _is_small(down) or len(down.users) > 1:
@@ -381,9 +381,9 @@ def _squeeze_with(editor: ProgramEditor, up: Node, journal: Journal) -> None:
 
 
 def _is_small_image(means: Node) -> bool:
-    """Return whether these average whole images that one group of threads can pool."""
+    """Return whether the means are of whole images that one threadgroup can pool."""
     pooled, dtype = fake_value(means.all_input_nodes[0]), fake_value(means).dtype
-    elements = math.prod(pooled.shape[1:])  # which numel() would fix
+    elements = math.prod(pooled.shape[1:])  # numel() would fix the sizes
     few = isinstance(elements, int) and elements <= _MOST_ELEMENTS and pooled.dim() == _IMAGE
     return (
         few
@@ -393,7 +393,7 @@ def _is_small_image(means: Node) -> bool:
 
 
 def _is_small(node: Node) -> bool:
-    """Return whether it is a pointwise convolution of images of one place, with few weights."""
+    """Return whether it is a pointwise convolution of 1 x 1 images, with few weights."""
     if node.target is not _operators.finished_convolution.default or not _is_pointwise(node):
         return False
     given = bound_arguments(node)
@@ -406,8 +406,8 @@ def _is_small(node: Node) -> bool:
 def _read(convolution: Node) -> _Read:
     """Return the operands of a convolution: images (N, C, H, W), and a factor (N or 1, C, 1, 1).
 
-    Only a pointwise convolution takes factors: it reads each element about once, and so each is
-    multiplied about once. The images themselves are then never written multiplied.
+    Only a pointwise convolution takes factors: it reads and so multiplies each element about once.
+    The multiplied images are then never written to memory.
     """
     given = bound_arguments(convolution)
     if (gated := _gated(convolution)) is not None:

@@ -1,6 +1,6 @@
-"""Linear layers that read the same rows become one product, of their weights one below the other.
+"""Join linear layers that read the same rows into one product, with their weights stacked.
 
-The queries, keys and values of an attention are such layers. Together they are one dispatch, and
+The queries, keys and values of an attention are such layers. Joined, they need one dispatch and
 read their input once.
 """
 
@@ -24,7 +24,7 @@ _MATRIX = 2
 class JoinLinearLayers(GraphPass):
     """Replaces the linear layers of one input with one, where each alone reads its weight.
 
-    After `fuse_epilogues`: a layer that something was fused into stays by itself.
+    It runs after `fuse_epilogues`: a layer with a fused epilogue is not joined.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -33,18 +33,18 @@ class JoinLinearLayers(GraphPass):
         for node in editor.calls(aten.linear.default):
             given = bound_arguments(node)
             own = _is_own(editor, given["weight"]) and _is_own(editor, given["bias"])
-            if own and fake_value(given["weight"]).dim() == _MATRIX:  # by one row, an axis is gone
+            if own and fake_value(given["weight"]).dim() == _MATRIX:  # one row lacks an axis
                 by_input[given["input"], given["bias"] is None].append(node)
         joined = [layers for layers in by_input.values() if len(layers) > 1]
         for layers in joined:
             journal.changed(f"joined {', '.join(node.name for node in layers)}")
             _join(editor, layers)
         if joined:
-            let_views_copy(editor)  # a part of a row is not followed by the next row
+            let_views_copy(editor)  # slices of a row are not contiguous
 
 
 def _is_own(editor: ProgramEditor, weight: Node | None) -> bool:
-    """Return whether a weight is a constant that one call reads, or none."""
+    """Return whether a weight is missing, or a constant that only one call reads."""
     return weight is None or (editor.constant(weight) is not None and len(weight.users) == 1)
 
 

@@ -1,6 +1,6 @@
-"""Attention kept whole for Metal, whose runtime computes it without ever storing its scores.
+"""Keep attention whole for Metal, whose runtime computes it without ever storing its scores.
 
-The kernel is `runtime/metal/attention.cpp`; here it is declared, so that a program can call it.
+The kernel is `runtime/metal/attention.cpp`; this module declares it, so that programs can call it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transforms.passes.unpad_relative_shift import is_certain, room_beside, shif
 
 aten = torch.ops.aten
 _HEADS = -3  # the axis of heads, counted from the end
-_RANK = 4  # of what the kernel takes: batch, heads, places, width
+_RANK = 4  # of the kernel's operands: batch, heads, positions, width
 _SCHEMA = (
     "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool is_causal, float? scale)"
     " -> Tensor"
@@ -32,7 +32,7 @@ _RELATIVE = (
     "relative_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor positions,"
     " Tensor bias, Tensor place_bias, float scale, float hidden) -> Tensor"
 )
-_WIDEST = 128  # head of a relative one
+_WIDEST = 128  # head width with relative positions
 
 
 def _shape(query: Tensor, _key: Tensor, value: Tensor, *_: object) -> Tensor:
@@ -44,7 +44,7 @@ def _compute(  # noqa: PLR0917
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool,
     scale: float | None,
 ) -> Tensor:  # fmt: skip
-    if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
+    if mask is not None and mask.dtype is torch.bool:  # torch's definition would add it as numbers
         hidden = torch.zeros(mask.shape, dtype=query.dtype)
         mask = hidden.masked_fill(~mask, -torch.inf)
     by_heads: Tensor = aten._scaled_dot_product_attention_math.default(
@@ -53,8 +53,8 @@ def _compute(  # noqa: PLR0917
     return by_heads.transpose(1, 2)
 
 
-# Its result is (batch, places, heads, width): models join the heads of a place next, and of a
-# result laid out so, this is no copy.
+# Its result is (batch, positions, heads, width): models next join the heads of a position, which
+# needs no copy in this layout.
 declare(_SCHEMA, _compute, _shape)
 
 
@@ -75,9 +75,9 @@ declare(_RELATIVE, _compute_relative, _shape)
 class KeepAttentionWhole(GraphPass):
     """Replaces each attention with a call of the runtime's kernel.
 
-    Shifted scores of relative positions that are its mask (Transformer-XL, arXiv:1901.02860,
-    appendix B), the same kernel computes. Left as it is, torch would ask its own device what fused
-    attention it has, which on another host has none to ask.
+    If its mask consists of shifted scores of relative positions (Transformer-XL, arXiv:1901.02860,
+    appendix B), the same kernel computes them. If attention stayed as it is, torch would query its
+    own device for fused attention, and another host has no such device.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
@@ -86,12 +86,12 @@ class KeepAttentionWhole(GraphPass):
         found = editor.calls(operator)
         if not found:
             return
-        let_views_copy(editor)  # those of its result count on the strides that the operator gives
+        let_views_copy(editor)  # views of its result rely on the operator's strides
         made = [(node, whole) for node in found if (whole := _relative(editor, node)) is not None]
         for node, whole in made:
             editor.replace(node, whole)
         if made:
-            MergeCommonSubexpressions().rewrite(editor, journal)  # masks of several attentions
+            MergeCommonSubexpressions().rewrite(editor, journal)  # shared masks of attentions
         editor.decompose({operator: attention})
         for node in found:
             journal.changed(f"kept {node.name} whole")
@@ -102,9 +102,9 @@ def attention(  # noqa: PLR0917
     dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Compute softmax(scale query key^T + mask) value of (..., L, E), (..., S, E), (..., S, V).
+    """Compute softmax(scale query key^T + mask) value for (..., L, E), (..., S, E), (..., S, V).
 
-    The mask broadcasts to (..., L, S). The axes before heads become one batch. Raise
+    The mask broadcasts to (..., L, S). The axes before heads are merged into one batch. Raise
     NotImplementedError for attention with dropout.
     """
     if dropout_p != 0.0:
@@ -113,9 +113,9 @@ def attention(  # noqa: PLR0917
     leading = [each.shape[:_HEADS] for each in operands]
     batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
     heads = operands[0].shape[_HEADS]
-    if not enable_gqa:  # one that is alone stands for all
+    if not enable_gqa:  # a single head broadcasts to all
         heads = torch.broadcast_shapes(*((each.shape[_HEADS],) for each in operands))[0]  # type: ignore[no-untyped-call]
-    elif operands[1].shape[_HEADS] != operands[2].shape[_HEADS]:  # queries share them otherwise
+    elif operands[1].shape[_HEADS] != operands[2].shape[_HEADS]:  # k and v are shared differently
         operands[1:] = [
             each.repeat_interleave(heads // each.shape[_HEADS], _HEADS) for each in operands[1:]
         ]
@@ -132,7 +132,7 @@ def attention(  # noqa: PLR0917
 
 
 def _batched(operand: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Reshape to (batch, heads, positions, width); the axes before heads are any."""
+    """Reshape to (batch, heads, positions, width), with any number of axes before heads."""
     batch = math.prod(sizes[:_HEADS])
     if operand.dim() == _RANK and surely_equal(operand.shape[:2], (batch, sizes[_HEADS])):
         return operand
@@ -140,7 +140,7 @@ def _batched(operand: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 
 def _relative(editor: ProgramEditor, node: Node) -> Node | None:
-    """Return a call that computes an attention's mask, too, if it is scores by position."""
+    """Return a call that also computes an attention's mask, if that is made of relative scores."""
     given = bound_arguments(node)
     query, key, value, mask = (given[n] for n in ("query", "key", "value", "attn_mask"))
     scaled, *hiding = mask.args if _calls(mask, aten.masked_fill.Scalar) else (mask,)

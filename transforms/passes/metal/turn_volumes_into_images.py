@@ -1,15 +1,15 @@
-"""Convolutions along three axes become convolutions of images, which a GPU's kernels know.
+"""Turn convolutions along three axes into convolutions of images, which GPU kernels support.
 
-What a window of K places along the first axis sees are K images. Laid one behind the other as
-channels they are one image with K times the channels, and the weight, with its first two axes taken
-for one, is that image's as it is in memory, whatever the groups:
+A window of K positions along the first axis covers K images. Stacked as channels, they are one
+image with K times the channels, and the weight, with its second and third axis merged, fits that
+image as it is in memory, whatever the groups:
 
     (O, C / groups, K, KH, KW)  =  (O, C / groups * K, KH, KW)
 
 So a batch of N volumes with D' windows each is a batch of N D' images.
 
-A transposed convolution is the sum of what each of its K weights of images gives: the results, as
-far apart as the stride says, moved by the weight's place.
+A transposed convolution is the sum of the results of its K image weights: each is spread by the
+stride and shifted by the weight's position.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _AXES = 3  # of a window
 class TurnVolumesIntoImages(GraphPass):
     """Replaces each convolution of a batch of volumes with one of images.
 
-    Those stay whose batch and windows are both dynamic, and transposed ones of a dynamic depth.
+    Convolutions stay if both batch and windows are dynamic, or if transposed with a dynamic depth.
     """
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Turn all that can be turned."""
+        """Turn every convolution that can be turned."""
         turned = [node for node in editor.calls(*_ALL) if _can_be_turned(node)]
         for node in turned:
             editor.replace(node, write(editor, _turned, bound_arguments(node), like=node))
             journal.changed(f"{node.name} became a convolution of images")
-        if turned:  # results are laid out window by window, of which not every shape is a view
+        if turned:  # results are laid out by windows, so not every shape is a view
             let_views_copy(editor)
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """Raise LoweringError if a convolution is left along three axes: no kernel takes one."""
+        """Raise LoweringError if a convolution along three axes is left: no kernel takes it."""
         for node in editor.calls(*_ALL):
             if fake_value(bound_arguments(node)["weight"]).dim() == _RANK:
                 fact = f"{node.name}, {origin(node)}, convolves along three axes, the device two"
@@ -100,7 +100,7 @@ def _turned(given: Mapping[str, Any]) -> Any:
 
 
 def _turned_transposed(given: Mapping[str, Any]) -> Any:
-    """Compute the same by transposed convolutions of images, one for each tap of the depth."""
+    """Compute the same by transposed convolutions of images, one for each depth tap."""
     volumes, weight, bias = given["input"], given["weight"], given["bias"]
     stride, padding, dilation, beyond = (
         for_each_axis(given[name], _AXES)
@@ -114,7 +114,7 @@ def _turned_transposed(given: Mapping[str, Any]) -> Any:
         window = (stride[1:], padding[1:], beyond[1:], given["groups"], dilation[1:])
         found = torch.conv_transpose2d(images, weight.select(_DEPTH, tap), None, *window)
         found = aten.unflatten.int(found, 0, (-1, depth))  # N D O H W
-        if stride[0] > 1:  # zeros between the images
+        if stride[0] > 1:  # insert zeros between the images
             spread = [0] * 7 + [stride[0] - 1]
             found = aten.constant_pad_nd.default(found.unsqueeze(2), spread).flatten(1, 2)
         before = tap * dilation[0] - padding[0]
@@ -125,9 +125,9 @@ def _turned_transposed(given: Mapping[str, Any]) -> Any:
 
 
 def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, int, list[int] | str]:
-    """Return padding in front of the depth, behind it, and of the other axes as for conv2d."""
+    """Return the padding before the depth, after it, and of the other axes as for conv2d."""
     if isinstance(given, str):
         reach = dilation * (taps - 1) if given == "same" else 0
-        return reach // 2, reach - reach // 2, given  # torch puts the odd place behind
+        return reach // 2, reach - reach // 2, given  # torch puts the odd one after it
     depth, *others = for_each_axis(given, _AXES)
     return depth, depth, others
