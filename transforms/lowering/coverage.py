@@ -1,4 +1,4 @@
-"""Compares what a program calls with what the target's runtime offers."""
+"""Compare the kernels that a program calls with those that the target's runtime offers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch.export import ExportedProgram
 from menagerie.shims import load, supported_symbols
 from zoo.errors import LoweringError, UnsupportedKernels
 
-# Left undefined on purpose by every shared library, or resolved by the C and C++ libraries.
+# Every shared library leaves these undefined on purpose, or the C and C++ libraries resolve them.
 _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
 _FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch")
 
-# What a model's owner can do without a kernel that no target has.
+# Workarounds for a model's owner where no target has the kernel.
 _INSTEAD = {
     "transformers.grouped_mm_fallback.default": "Let transformers multiply experts in plain "
     'batches: model.set_experts_implementation("batched_mm")',
@@ -28,7 +28,7 @@ _INSTEAD = {
 
 
 def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: str) -> None:
-    """Raise UnsupportedKernels with every fallback kernel that `target` lacks, and its users."""
+    """Raise UnsupportedKernels with all fallback kernels that `target` lacks, and their users."""
     offered = supported_symbols(target)
     missing = {kernel: sites for kernel, sites in uses.items() if kernel not in offered}
     if missing:
@@ -39,11 +39,11 @@ def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: str) 
 def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
     """Return the shim symbols that a finished library imports, sorted.
 
-    Raise UnsupportedKernels for one that the runtime lacks, and LoweringError for libtorch's.
+    Raise UnsupportedKernels for a symbol that the runtime lacks, and LoweringError for libtorch's.
     """
     if (nm := shutil.which("nm")) is None:
         raise LoweringError("coverage", "there is no `nm` on the PATH", "Install binutils")
-    # Mach-O has one table of symbols, and an underscore in front of C's names.
+    # Mach-O has one symbol table, and an underscore in front of C names.
     dynamic, prefix = ([], "_") if platform.system() == "Darwin" else (["-D"], "")
     listing = subprocess.run(
         [nm, *dynamic, "--undefined-only", "--format=posix", str(library)],

@@ -1,22 +1,22 @@
-"""How Inductor writes a program's C++: loops, their numbers, and the wrapper that calls them.
+"""How Inductor writes a program's C++: loops, their arithmetic, and the wrapper that calls them.
 
-By subclasses of torch's own classes, which `inductor.generate_code` registers while it runs:
+The changes are subclasses of torch's classes, which `inductor.generate_code` registers as it runs:
 
-- **Numbers as eager PyTorch computes them**, where Inductor's own differ. It takes the functions of
-  numbers from classes that know which of them are for vectors by their own dictionaries, so ours
-  are put in their place while code is generated. docs/special-values.md lists what still differs.
-- **Loops whose wrong index or divisor fails the run**, where it ended the process: Inductor checks
-  indices that come from data where it uses them, and throws, and OpenMP allows no exception to
-  leave a loop's body. What a body throws is kept, and thrown at the end of its function
-  (checked_loops.h). Torch's own note of a division by zero is one variable for all runs of a
-  process: it is left out.
+- **Arithmetic as in eager PyTorch**, where Inductor's own differs. Inductor looks up numeric
+  functions, and which of them support vectors, in the dictionaries of its classes, so ours are put
+  in their place during code generation. docs/special-values.md lists the remaining differences.
+- **Loops that fail the run on a wrong index or divisor** instead of ending the process: Inductor
+  checks indices that come from data where it uses them, and throws, and OpenMP allows no exception
+  to leave a loop's body. Whatever a body throws is kept, and rethrown at the end of its function
+  (checked_loops.h). Torch's own flag for a division by zero is one variable for all runs of a
+  process, so it is left out.
 - **A wrapper that checks each fallback kernel's result and error code.** Kernels lay out their
   results by rules of their own, which Inductor only compares if an environment variable asks for
-  it, and two kinds of kernels are called without a look at what they return (cpp_wrapper.h).
-- **No interface and no constructor**: AOTInductor's own in C, the same for every model and three
-  fifths of the compiler's time, is compiled once, and so is what makes a model; a wrapper has the
-  names, sizes and constants of its own as data. It compares no inputs: the runtime has.
-- **On the CPU, timed kernels**: the runtime learns when a generated kernel begins and ends
+  it, and two kinds of kernels are called without a check of their return code (cpp_wrapper.h).
+- **No interface and no constructor**: AOTInductor's C interface, which is the same for every model
+  and takes three fifths of the compile time, is compiled once, as is the code that makes a model; a
+  wrapper holds its names, sizes and constants as data. It checks no inputs, as the runtime does.
+- **On the CPU, timed kernels**: the runtime is told when a generated kernel begins and ends
   (timed_kernels.h).
 """
 
@@ -62,14 +62,14 @@ from zoo.errors import LoweringError
 
 aten = torch.ops.aten
 
-# What a check of an index says, before the place.
+# The message of a failed index check, before the location.
 OUTSIDE: Final = "an index is out of range"
 
-# What of an operator's name shows that it indexes by values or divides integers.
+# Parts of an operator's name that show that it indexes by values or divides integers.
 _CAN_FAIL = ("embedding", "gather", "index", "take", "scatter", "div", "mod", "remainder", "assert")
 _BYTES = {torch.uint8, torch.int8, torch.bool}
 NARROW: Final = {torch.uint8, torch.int8, torch.int16}
-# By Inductor's name, the name in checked_loops.h.
+# Inductor's name -> the name in checked_loops.h.
 _DIVISIONS = {
     "truncdiv": "kTruncated",
     "floordiv": "kFloored",
@@ -78,7 +78,7 @@ _DIVISIONS = {
 }
 _TORCHS_NOTE = "inductor_cpu_integer_div_error"
 _FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")
-# What Inductor says of each constant; `ConstantFacts` of cpp_wrapper.h has them in this order.
+# The fields that Inductor sets for a constant, in the order of `ConstantFacts` (cpp_wrapper.h).
 _FIELDS = (
     "name", "dtype", "device_type", "offset", "data_size", "from_folded", "type", "shape", "stride",
     "layout", "original_fqn",
@@ -96,25 +96,25 @@ def fault_place() -> str:
 
 
 def located(nodes: Iterable[Node]) -> str:
-    """Return each of some calls with its module, file and line."""
+    """Return the given calls, each with its module, file and line."""
     calls = {node.name: node for node in nodes if node.op == "call_function"}
     return " or ".join(f"{name}, {origin(calls[name])}" for name in sorted(calls))
 
 
 def not_the_pinned(place: str, fact: str) -> LoweringError:
-    """Return the error for a torch whose generated code is not the expected one."""
+    """Return the error for a torch whose generated code differs from the expected code."""
     step = "Install the torch that pyproject.toml pins, or adapt transforms/lowering"
     return LoweringError(place, f"Inductor's code is not built as it was: {fact}", step)
 
 
 def quoted(text: str) -> str:
-    """Return a literal of C++."""
+    """Return the text as a C++ string literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 @contextmanager
 def numbers_as_eager() -> Iterator[None]:
-    """Let Inductor write our functions inside the block."""
+    """Make Inductor write our functions inside the block."""
     changes: list[tuple[Any, str, Any]] = [
         (lowering, "_div_rn", lowering.make_pointwise(_floor_of_quotient)),
         (ir.Reduction, "create", classmethod(_reduce)),
@@ -122,14 +122,14 @@ def numbers_as_eager() -> Iterator[None]:
         (ir.DtypeView, "create", classmethod(_bits)),
         (lowering, "var_mean_sum_", _var_mean),
         (lowering, "_pool_offsets_to_indices", _pool_indices),
-        # An int in C++, even of int16.
+        # std::abs returns an int, even for int16.
         (CppOverrides, "abs", staticmethod(lambda x: f"decltype({x})(std::abs({x}))")),
         (CppVecOverrides, "expm1", staticmethod(expm1)),
         (CppVecOverrides, "masked", staticmethod(_masked)),
     ]
     for name, division in _DIVISIONS.items():
         vector = _vector_division(division)
-        vector.__name__ = name  # by which a vector's function finds that of scalars
+        vector.__name__ = name  # a vector function finds the scalar one by this name
         scalar = _scalar_division(division, getattr(CppOverrides, name))
         changes += [(CppOverrides, name, staticmethod(scalar))]
         changes += [(CppVecOverrides, name, staticmethod(vector))]
@@ -147,11 +147,11 @@ def _reduce(
     cls: type[ir.Reduction], device: torch.device, dst_dtype: torch.dtype, src_dtype: torch.dtype,
     inner_fn: Callable[..., Any], *given: Any, **keywords: Any,
 ) -> Any:  # fmt: skip
-    """Return a reduction; of bytes, and of sums and products of narrow integers on Metal, as int32.
+    """Return a reduction; reduce bytes, and on Metal sums and products of narrow ints, as int32.
 
-    A vector has more lanes of bytes than its loop has steps. Inductor loads a 1 into the others,
-    and reduces them as well. A true bool is NaN in a vector. Places in several axes are counted
-    in their order, whatever the loops'.
+    A vector has more byte lanes than its loop has steps; Inductor loads a 1 into the others and
+    reduces them as well. A true bool is NaN in a vector. Positions over several axes are numbered
+    in the order of the axes, not of the loops.
     """
     sizes = keywords.get("reduction_ranges", ())
     if keywords.get("reduction_type") in {"argmax", "argmin"} and len(sizes) > 1:
@@ -166,7 +166,7 @@ def _reduce(
 
     def widened(*index: Any) -> Any:
         value = inner_fn(*index)
-        if isinstance(value, tuple):  # with its place
+        if isinstance(value, tuple):  # with its position
             return (ops.to_dtype(value[0], torch.int32), *value[1:])
         return ops.to_dtype(value, torch.int32)
 
@@ -177,7 +177,7 @@ def _reduce(
 
 
 def _bits(_: type, x: Any, dtype: torch.dtype) -> Any:
-    """Read numbers' bits as another dtype of their size; torch's view needs a kernel."""
+    """Reinterpret numbers as another dtype of their size; torch's view needs a kernel."""
     load, source = x.make_loader(), x.get_dtype()
 
     def read(index: Any) -> Any:
@@ -192,7 +192,7 @@ def _pool_indices(
 ) -> Any:
     """Return the indices of a window's maxima; of equal ones the first inside the input.
 
-    Padding is the type's lowest number: a window of nothing else has its maximum outside.
+    Padding is the type's lowest number, so a window of only that has its maximum outside.
     """
     axes = len(kernel)
     padded = [place < 0 for place in place_of([sympy.S.Zero] * axes, [0] * axes)]
@@ -219,7 +219,7 @@ _plain_welford = ir.WelfordReduction.create.__func__  # type: ignore[attr-define
 
 
 def _welford(cls: type[ir.WelfordReduction], *given: Any, **keywords: Any) -> Any:
-    """Return mean, sum of squares and count of rows; NaN squares for one NaN or infinity alone."""
+    """Return mean, sum of squares and count of rows; NaN squares for a single NaN or infinity."""
     mean, squares, count = _plain_welford(cls, *given, **keywords)
     if keywords["reduction_type"] == "welford_reduce":
         alone = sympy.prod(keywords["reduction_ranges"]) == 1
@@ -231,7 +231,7 @@ _mean, _plain_var_mean = lowering.mean, lowering.var_mean_sum_
 
 
 def _var_mean(*given: Any, **keywords: Any) -> Any:
-    """Compute variance and mean in passes over the row; exactly 0 for equal elements."""
+    """Compute variance and mean in separate passes; variance is exactly 0 for equal elements."""
     with patch.object(lowering, "mean", _corrected_mean):
         return _plain_var_mean(*given, **keywords)  # type: ignore[no-untyped-call]
 
@@ -244,9 +244,9 @@ def _spread(
     keepdim: bool = False,
     deviation: bool,
 ) -> torch.Tensor:
-    """Compute variance or deviation in float32, near 1 and around the mean; of doubles directly.
+    """Compute variance or deviation in float32, scaled to near 1 and centred; doubles directly.
 
-    Eager sums in doubles, which neither overflow nor lose an offset.
+    Eager sums in float64, which neither overflows nor loses an offset.
     """
     axes = [dim] if isinstance(dim, int) else dim or list(range(x.dim()))
     if x.dtype == torch.float64 or x.dim() == 0 or 0 in x.shape:
@@ -265,13 +265,13 @@ def _spread(
 
 def _std_mean(x: torch.Tensor, dim: Any = None, **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
     mean = torch.mean(x, dim, keepdim=given.get("keepdim", False))
-    eagers = torch.where(mean.isinf(), torch.nan, mean)  # of a row with an infinity
+    eagers = torch.where(mean.isinf(), torch.nan, mean)  # for a row with an infinity
     return _spread(x, dim, deviation=True, **given), eagers
 
 
 @pw_cast_for_opmath
 def _round(x: torch.Tensor, decimals: int) -> torch.Tensor:
-    """Round to decimals by a division; torch's product with 0.1 makes 1.3000001 of 13."""
+    """Round to decimals by a division; torch multiplies by 0.1 and turns 13 into 1.3000001."""
     shift = 10.0 ** abs(decimals)
     return torch.round(x / shift) * shift if decimals < 0 else torch.round(x * shift) / shift
 
@@ -287,7 +287,7 @@ _DEVIATIONS = {
 
 
 def _corrected_mean(x: Any, axis: Any, keepdim: bool) -> Any:
-    """Return the mean with the mean of what it leaves, which is its rounding."""
+    """Return the mean plus the mean of the residuals, which corrects its rounding."""
     near = _mean(x, axis, keepdim)
     return lowering.add(near, _mean(lowering.sub(x, near), axis, keepdim))
 
@@ -301,9 +301,9 @@ _plain_masked = CppVecOverrides.masked
 
 
 def _masked(mask: Any, body: Callable[[], Any], other: Any) -> Any:
-    """Compute the body where a mask is true; bools as lanes of float, which `other` has too.
+    """Compute the body where a mask is true; make bools float lanes, which `other` has too.
 
-    What compares integers has lanes of theirs.
+    A comparison of integers yields integer lanes.
     """
 
     def of_float() -> Any:
@@ -333,7 +333,7 @@ def _vector_division(division: str) -> Callable[..., str]:
         if a.dtype.is_floating_point:
             return _float_remainder(a, b)
         divisor, mask = str(b), V.kernel._load_mask
-        if mask is not None and mask.is_vec:  # what it hides may hold anything
+        if mask is not None and mask.is_vec:  # masked lanes may hold anything
             one = V.kernel.broadcast(ops.constant(1, b.dtype).value)
             divisor = CppVecOverrides.where(mask, b, one)  # type: ignore[no-untyped-call]
         count = cexpr_index(V.kernel.num_elems)  # type: ignore[no-untyped-call]
@@ -372,38 +372,38 @@ def inserted(header: str) -> str:
     return built(f"lowering/{header}").read_text().replace("#pragma once\n", "")
 
 
-# What stands in front of a device's header: on a GPU torch's constants serve.
+# The text before a device's header; on a GPU, torch's constants suffice.
 _CONSTANTS: Final = {"cpu": inserted("constant_handle.h"), "mps": ""}
-# What precompiled headers begin with.
+# The first part of precompiled headers.
 LEAN_LIBRARY: Final = inserted("lean_library.h")
-# What generated kernels with checks need in front of them.
+# The declarations that generated kernels with checks need before them.
 FAULTS: Final = inserted("checked_loops.h")
 
 
 class _Arguments(KernelArgs):
-    """A function's; the last are what its checks say, so that layers alike share one function."""
+    """A function's arguments; the last are its checks' messages, so similar layers share it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._texts: list[str] = []
 
     def text(self, text: str) -> str:
-        """Return the name that a text has in the function."""
+        """Return the name that a message has in the function."""
         if text not in self._texts:
             self._texts.append(text)
         return f"text{self._texts.index(text)}"
 
     def cpp_argdefs(self, *given: Any) -> tuple[list[str], list[str], list[str]]:
-        """Return arguments of the function's head, of its call, and their types."""
+        """Return the arguments of the function's definition and of its call, and their types."""
         defined, passed, types = super().cpp_argdefs(*given)
         defined += [f"const char* {self.text(text)}" for text in self._texts]
         passed += [quoted(text) for text in self._texts]
-        types += ["text"] * len(self._texts)  # with an asterisk it would be taken for a tensor's
+        types += ["text"] * len(self._texts)  # an asterisk would mark it as a tensor
         return defined, passed, types
 
 
 class _Function(KernelGroup):
-    """One C++ function; it throws behind its loops what they have kept."""
+    """A C++ function that rethrows, after its loops, what they have thrown."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -411,7 +411,7 @@ class _Function(KernelGroup):
 
     def codegen_group(self, name: str | None = None) -> str:
         """Return the function's text."""
-        self.stack.close()  # the loops are complete: no parallel region is open any more
+        self.stack.close()  # the loops are complete, so no parallel region is open
         if "loop_fault" in self.loops_code.getvalue():
             loops, self.loops_code = self.loops_code, BracesBuffer()
             self.loops_code.writeline("LoopFault loop_fault;")
@@ -422,7 +422,7 @@ class _Function(KernelGroup):
 
 
 class _Checked(CppKernel):
-    """Loops of a kind; a body with a check keeps what it throws, and names the model's line."""
+    """A mixin for loops whose bodies keep what a check throws, and name the model's line."""
 
     args: _Arguments
 
@@ -438,7 +438,7 @@ class _Checked(CppKernel):
 
     @contextmanager
     def write_to_suffix(self) -> Iterator[None]:
-        """Let what is computed with a reduction's result be written behind its loop."""
+        """Write the code that uses a reduction's result after the reduction's loop."""
         before, self.reduction_suffix = self.reduction_suffix, BracesBuffer()
         with super().write_to_suffix():
             yield
@@ -457,10 +457,10 @@ class _Checked(CppKernel):
 
 
 class _Scalars(_Checked):
-    """Steps one by one, of a whole loop or of what steps of vectors leave."""
+    """Scalar steps of a whole loop, or of the steps that vectors leave over."""
 
     def codegen_conditions(self, code: Any, prefix: Any = None, var: Any = None) -> bool:
-        """Return the steps at which a body runs: once, if it has a loop of its own inside."""
+        """Return the steps at which a body runs: one, if it has a loop of its own inside."""
         whole = dict(list(zip(self.itervars, self.ranges, strict=True))[1:])
         held = self.active_ranges
         self.active_ranges = {
@@ -478,7 +478,7 @@ class _Vectors(_Checked, CppVecKernel):
 
 class _Tiles(_Vectors, CppTile2DKernel):
     def store(self, name: str, index: Any, value: Any, mode: Any = None) -> None:
-        """Store as many bools as a tile's row has: torch stores a vector (pytorch #196681)."""
+        """Store as many bools as a tile's row has; torch stores a vector (pytorch #196681)."""
         rest = self.tail_size or (self.num_elems if V.graph.get_dtype(name) == torch.bool else None)
         with patch.object(self, "tail_size", rest):
             super().store(name, index, value, mode)  # type: ignore[no-untyped-call]
@@ -491,20 +491,20 @@ class _Loops(CppKernelProxy):
 
 
 class CheckedScheduling(CppScheduling):
-    """Torch's own generation of C++ loops, but for their faults."""
+    """Torch's own generation of C++ loops, with checks that keep their faults."""
 
     kernel_proxy_cls = _Loops
 
     def reset_kernel_group(self) -> None:
-        """Begin a function."""
+        """Begin a new function."""
         self.kernel_group = _Function()
 
 
 def model_facts(constructor: str, inputs: Sequence[str], outputs: int) -> str:
-    """Return what is a model's own in its constructor, as C++ data; `ModelFacts` of cpp_wrapper.h.
+    """Return a model's constructor data as C++; see `ModelFacts` of cpp_wrapper.h.
 
-    `constructor` is C++ as Inductor writes it, a statement a line. Raise LoweringError if torch
-    says more or less of a constant than it did.
+    `constructor` is Inductor's C++, with one statement per line. Raise LoweringError if torch
+    describes a constant by other fields than expected.
     """
     constants: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for found in filter(None, map(_FIELD.fullmatch, constructor.split("\n"))):
@@ -538,7 +538,7 @@ using namespace torch::aot_inductor;
 
 
 def _row(constant: dict[str, str]) -> str:
-    """Return a row of the constants table; torch's enum values are runtime calls."""
+    """Return a row of the constants table, with torch's enum values as runtime calls."""
     if set(constant) != set(_FIELDS):
         raise not_the_pinned("inductor", f"torch describes a constant by {', '.join(constant)}")
     fields = constant | {"shape": str(len(constant["shape"].strip("{}").split()))}
@@ -548,37 +548,37 @@ def _row(constant: dict[str, str]) -> str:
 
 
 class CheckedWrapper(CppWrapperCpu):
-    """Torch's own C++ wrapper but for results of fallback kernels, and data for a constructor.
+    """Torch's own C++ wrapper with checked fallback results, and data instead of a constructor.
 
     See cpp_wrapper.h.
     """
 
-    headers: ClassVar[tuple[str, ...]] = ("cpp_wrapper.h",)  # ours, behind torch's
+    headers: ClassVar[tuple[str, ...]] = ("cpp_wrapper.h",)  # ours, included after torch's
 
     @classmethod
     def create(cls, *_args: Any, **_keywords: Any) -> Self:
-        """Return what Inductor makes a wrapper by; torch's own would make one of torch's class."""
+        """Return an instance of this class; torch's own method would return torch's class."""
         return cls()
 
     @staticmethod
     def get_device_include_path_aot(device: str) -> str:
-        """Return no include: what wrappers need is in their prelude."""
+        """Return no include, because the prelude has everything that wrappers need."""
         del device
         return ""
 
     def write_header(self) -> None:
-        """Write torch's includes, and ours behind them."""
+        """Write torch's includes, then ours."""
         super().write_header()  # type: ignore[no-untyped-call]
         for name in () if V.graph.is_const_graph else self.headers:
             self.header.splice(inserted(name))
 
     def _write_aoti_interface_header(self) -> None:
-        """Write no interface: it is compiled apart (`interface`)."""
+        """Write no interface: it is compiled separately (`interface`)."""
 
     def _codegen_aoti_model_class(self) -> None:
-        """Write data in place of the model's constructor, which is the interface's."""
+        """Write data instead of the model's constructor, which the interface contains."""
         before, self.prefix = self.prefix, IndentedBuffer()
-        names = V.graph.allocated_constant_name  # which go between quotes as they are
+        names = V.graph.allocated_constant_name  # they are put between quotes unescaped
         with patch.dict(names, {n: quoted(name)[1:-1] for n, name in names.items()}):
             self.codegen_model_constructor()  # type: ignore[no-untyped-call]
         inputs, outputs = list(V.graph.graph_inputs), len(V.graph.graph_outputs)
@@ -617,7 +617,7 @@ class CheckedWrapper(CppWrapperCpu):
         """Write no checks: the runtime has compared inputs with the manifest."""
 
     def _codegen_assert_size_stride(self, *_: object) -> None:
-        """Write no checks of inputs for the same reason, nor of kernels' results."""
+        """Write no checks: the runtime checks inputs, and `lay_out` kernels' results."""
 
     def _generate_scatter_fallback(self, *args: Any, **keywords: Any) -> None:
         with self._checking():
@@ -629,7 +629,7 @@ class CheckedWrapper(CppWrapperCpu):
 
     @contextmanager
     def _checking(self) -> Iterator[None]:
-        """Let the one call that is written inside have its error code checked."""
+        """Check the error code of the single call that is written inside the block."""
         write: Callable[[str], None] = self.writeline
 
         def checked(call: str) -> None:
@@ -640,10 +640,10 @@ class CheckedWrapper(CppWrapperCpu):
 
 
 class TimedWrapper(CheckedWrapper):
-    """A wrapper whose generated kernels have a name in a profile."""
+    """A wrapper whose generated kernels have names in a profile."""
 
     headers = (*CheckedWrapper.headers, "timed_kernels.h")
-    _operands = "0"  # bytes, a C++ expression, of the call that is being written
+    _operands = "0"  # bytes, as a C++ expression, of the call being written
 
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Sequence[Any], **keywords: Any
@@ -668,13 +668,13 @@ def _bytes_of(call_args: Sequence[Any]) -> str:
 
 
 def wrapper_prelude(device: str) -> str:
-    """Return the header behind which a device's wrappers compile (wrapper_prelude.h)."""
+    """Return the header before a device's wrappers (wrapper_prelude.h)."""
     shims = f"#define MENAGERIE_DEVICE {_SHIM_HEADER.format(device)}\n"
     return LEAN_LIBRARY + shims + _CONSTANTS[device] + inserted("wrapper_prelude.h")
 
 
 def interface(device: str) -> str:
-    """Return the C++ of torch's own file behind a device's header, and what makes every model."""
+    """Return the C++ of torch's interface file with a device's header, and of our model code."""
     [folder] = codegen.__path__
     text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
     made = inserted("cpp_wrapper.h")

@@ -1,4 +1,4 @@
-"""Lowers a program to a shared library for the CPU shim runtime, weights left outside."""
+"""Lower a program to a shared library for the CPU shim runtime, without its weights."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from zoo.records import LoweringRecord
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
 _HEADER = "torch/csrc/inductor/cpp_prefix.h"
 _INCLUDED = f"#include <{_HEADER}>\n"
-# In it: blocks of products, for templates that are never asked for.
+# Part of that header: blocks of products, for templates that are never used.
 _UNUSED = "inline std::tuple<std::shared_ptr<int64_t[]>, int> _get_factors(", "struct amx_tilecfg {"
-# In it: squares of a mean beyond 1e19 that meet a part of no element, which would be inf * 0.
+# Part of that header: squares of a mean above 1e19, times 0 for an empty part, would be inf * 0.
 _SQUARES = "delta * delta * a_weight * wb_over_w", "(delta * wb_over_w) * (delta * a_weight)"
 
 _OPTIONS: dict[str, object] = {
-    # The runtime packs weights at load for the machine at hand (infra/adr/0002).
+    # The runtime packs weights at load for the machine it runs on (infra/adr/0002).
     "cpp.weight_prepack": False,
-    # Not this machine's thread count: decide loops' parallelism for eight, run with any number.
+    # Plan parallelism for eight threads instead of this machine's count; run with any number.
     "cpp.threads": 8,
     "cpp.dynamic_threads": True,
-    # Welford's algorithm for rows of any length: exactly 0 for the variance of equal numbers.
+    # Use Welford's algorithm for rows of any length: equal numbers have a variance of exactly 0.
     "cpp.use_two_step_variance_threshold": 0,
     # Take the vector width from the baseline below instead of probing this machine.
     "cpp.vec_isa_ok": True,
 }
 
 # Inductor's own choices: keep IEEE results (no contraction, no finite-math) at full optimisation.
-# Integers wrap around as in eager: a compiler may else take n + 1 > n for true.
+# Integers wrap around as in eager; otherwise a compiler may assume that n + 1 > n.
 _FLAGS = (
     "-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-w",
     "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off", "-fno-tree-loop-vectorize",
@@ -62,7 +62,7 @@ _FLAGS = (
 
 # Torch's macros for the instruction set that its vector headers may use.
 _MACROS = ("-DCPU_CAPABILITY={0}", "-DCPU_CAPABILITY_{0}", "-DHAVE_{0}_CPU_DEFINITION")
-# The oldest processors that an artifact runs on: bits of a vector, instruction set, another flag.
+# The oldest supported processors: vector bits, instruction set, and another compiler flag.
 _BASELINES = {
     "x86_64": (256, "AVX2", "-march=x86-64-v3"),
     "arm64": (128, "NEON", "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
@@ -72,9 +72,9 @@ _BASELINES["aarch64"] = _BASELINES["arm64"]
 
 @functools.cache
 def _prelude() -> str:
-    """Return torch's header of kernels, without what a compiler would instantiate in each of them.
+    """Return torch's kernel header, without what a compiler would instantiate for every file.
 
-    That is a quarter of the time that a small model's kernels take. Variances are corrected.
+    That takes a quarter of the compile time of a small model's kernels. Variances are corrected.
     """
     [folder] = torch.__path__
     text = Path(folder, "include", _HEADER).read_text()
@@ -89,7 +89,7 @@ def _prelude() -> str:
 def lower(
     program: ExportedProgram, library: Path, *, name: str = "main", compiler: Compiler | None = None
 ) -> LoweredProgram:
-    """Compile one program to a library in a folder that exists; see `Target.lower`."""
+    """Compile one program to a library in an existing folder; see `Target.lower`."""
     started = time.perf_counter()
     place = f"program {name}"
     machine = platform.machine()
@@ -108,12 +108,12 @@ def lower(
     flags = (*_FLAGS, *(macro.format(capability) for macro in _MACROS), flag)
     sources = [
         Source("kernels", FAULTS + code.kernels.replace(_INCLUDED, ""), flags, _prelude()),
-        # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
+        # The wrapper runs once per call and only calls: -O1 compiles it three times as fast.
         Source("wrapper", code.wrapper, (*flags, "-O1"), prelude=wrapper_prelude("cpu")),
         Source("interface", interface("cpu"), (*flags, "-O1"), kept=True),
     ]
-    # The shim functions have libtorch's names; naming their library makes a model find ours also
-    # where both are loaded. It is in the process before the model is.
+    # The shim functions have libtorch's names; naming their library makes a model find ours even
+    # if both are loaded. It is loaded into the process before the model.
     link_model_library(
         compiler or find_compiler(), sources, library, library_path(), ["libgomp.so.1"]
     )

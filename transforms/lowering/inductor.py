@@ -1,56 +1,56 @@
-"""Asks TorchInductor for the C++ of a program, and keeps it from compiling anything itself.
+"""Have TorchInductor generate a program's C++, and keep it from compiling anything itself.
 
-What it writes is changed by subclasses of its code generators (cpp_codegen.py,
-metal_codegen.py). They are registered for a device by Inductor's own
-`register_backend_for_device`, here, while code is generated and no longer.
+Subclasses of its code generators change what it writes (cpp_codegen.py, metal_codegen.py).
+They are registered for a device by Inductor's own `register_backend_for_device`, in this module,
+and only during code generation.
 
-The rest is private to TorchInductor, and each part is named here with its reason:
+The rest uses private parts of TorchInductor, each listed here with its reason:
 
 - `codecache.AotCodeCompiler.compile`: receives the finished wrapper and kernel sources.
 - `GraphLowering.operations`, `.constants`, `.allocated_constant_name`,
-  `.dynamo_flat_name_to_original_fqn`: which fallback kernels the program uses and where they come
-  from, and which tensor is behind each constant of the wrapper.
-- `fx_passes.fuse_attention._sfdp_init`: registers patterns of attention, which take a key that is
-  permuted otherwise for a transposed one. They are left out, if torch.compile did not register them
+  `.dynamo_flat_name_to_original_fqn`: show which fallback kernels the program uses and their
+  origins, and which tensor is behind each constant of the wrapper.
+- `fx_passes.fuse_attention._sfdp_init`: registers patterns of attention, which mistake a key with
+  another permutation for a transposed one. They are left out, unless torch.compile registered them
   earlier in this process.
-- `fx_passes.post_grad.same_meta`: drops a copy of a buffer that is written to later.
-- `fx_passes.post_grad.pass_patterns`: one writes a cumulated constant as a range, in another dtype
-  than the program's (`pointless_cumsum_replacement`). It is left out.
-- `UniformValueConstantFolder._add_peephole_patterns`: takes `x * 0` for 0, also where x is NaN or
+- `fx_passes.post_grad.same_meta`: drops a copy of a buffer that is written later.
+- `fx_passes.post_grad.pass_patterns`: one writes a cumulative sum of a constant as a range, in
+  another dtype than the program's (`pointless_cumsum_replacement`). It is left out.
+- `UniformValueConstantFolder._add_peephole_patterns`: replaces `x * 0` by 0, even if x is NaN or
   infinite. It is left out.
 - `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: name a constant's variable in
-  the wrapper as the model does: `operator`, or `buf0`. Ours begin with `constant_`.
+  the wrapper like the model, e.g. `operator` or `buf0`. Our names begin with `constant_`.
 - `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. It
   is compiled once instead (cpp_codegen.py).
-- `GraphLowering.run_node`, `Scheduler._codegen`: what they raise names no node of the graph.
-- `GraphLowering.get_attr`: gives a constant without axes as a bare number, of which there are no
-  views. Where it meets more than pointwise operators, it is a tensor like any other.
-- `torch.utils._pytree.treespec_dumps`: knows no text for named tuples, and our runtime reads none.
-- `torch.fx.experimental._config.backed_size_oblivious`, on: else what is not decided for all sizes
-  goes by the example's, such as whether a pool whose size is rounded up (`ceil_mode`) needs it.
+- `GraphLowering.run_node`, `Scheduler._codegen`: raise errors that name no node of the graph.
+- `GraphLowering.get_attr`: returns a constant without axes as a bare number, which has no views.
+  If operators that are not pointwise read it, it becomes a tensor like any other.
+- `torch.utils._pytree.treespec_dumps`: cannot write named tuples, and our runtime reads none.
+- `torch.fx.experimental._config.backed_size_oblivious`, on: otherwise what is not decided for all
+  sizes follows the example's, such as whether a pool with `ceil_mode` needs to round up.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
 - `codegen.common.DtypePropagationOpsHandler`: has one instance and sets it up at every use.
-- `cpu_vec_isa.valid_vec_isa_list`: after one failure, as of a full disk, all later code would be
-  scalar. `cpp.simdlen` says what is meant.
+- `cpu_vec_isa.valid_vec_isa_list`: after one failure, such as a full disk, all later code would be
+  scalar. `cpp.simdlen` sets the vector width instead.
 
-One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
-off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
-`UniformValueConstantFolder._deduce_value`), and what is read of it stays as it was at first.
-Another for programs that make halves: `emulate_precision_casts` on. Else what is fused is computed
-in float32 and rounded at its end alone: `floor(x * 1.1)` is another integer then than eager's.
+One option is set for programs that keep state in buffers: `joint_graph_constant_folding` off. It
+takes a buffer of one element, such as a count of calls, for a constant (torch's
+`UniformValueConstantFolder._deduce_value`), and later reads return its first value. Another is set
+for programs that compute halves: `emulate_precision_casts` on. Otherwise fused code computes in
+float32 and rounds only at its end, and `floor(x * 1.1)` is another integer than in eager.
 
 For Metal, on any host:
 
 - `torch.mps.is_available`, `torch.backends.mps.is_available`: Inductor generates Metal code only
-  where they say that there is a device; on Linux `mps_host.cpp` gives it one.
-- `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
-- `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
-- `utils.needs_fallback_due_to_atomic_add_limitations`: forgets atomics that write four bytes.
+  if they report a device; on Linux `mps_host.cpp` provides one.
+- `torch.backends.mps.get_core_count`: returns a fixed number, so all hosts generate the same code.
+- `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be outdated.
+- `utils.needs_fallback_due_to_atomic_add_limitations`: overlooks atomics that write four bytes.
 - `codegen.mps._embed_headers`, replaced in metal_codegen.py: would put the flattened headers,
-  150 KB, into every kernel. They are kept once a bundle instead.
-- `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
+  150 KB, into every kernel. They are stored once per bundle instead.
+- `torch.utils._cpp_embed_headers._embed_headers`: flattens them for that one copy.
 
-`tests/transforms/lowering/test_inductor.py` fails with a clear message when torch changes one.
+`tests/transforms/lowering/test_inductor.py` fails with a clear message if torch changes one.
 """
 
 from __future__ import annotations
@@ -105,18 +105,18 @@ _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _LACKING = re.compile(r"\w+: \w+ does not implement ops\.(\w+)")
 _PROXY = "aoti_torch_proxy_executor_call_function"
 
-# Code alone, its weights left outside, for a runtime that is not libtorch.
+# Generate code alone, without weights, for a runtime that is not libtorch.
 _ALWAYS = {
     "aot_inductor.package": True,
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.link_libtorch": False,
-    "optimize_scatter_upon_const_tensor": False,  # compares places, and checks no index
+    "optimize_scatter_upon_const_tensor": False,  # compares positions, and checks no index
 }
-# Decides how reductions are split; a GPU of the smaller kind.
+# Determines how reductions are split; the value of a smaller GPU.
 _CORES = 16
-# All that Inductor's Metal kernels may include, in the order of our header.
+# All headers that Inductor's Metal kernels may include, in the order of our header.
 _METAL_HEADERS = ("utils", "reduction_utils", "special_math", "random", "atomic")
-# Operations of an index. Up to here an answer takes tenths of a second; plain sums of products,
+# Operations in an index. Up to here an answer takes tenths of a second; plain sums of products,
 # whose strides are constant, have fewer.
 _LONGEST = 100
 _BENDS = Where, sympy.Abs
@@ -132,7 +132,7 @@ class Backend:
 
     @contextmanager
     def registered(self) -> Iterator[None]:
-        """Let Inductor use them inside the block; `torch.compile` uses its own again behind it."""
+        """Make Inductor use them inside the block; `torch.compile` uses its own again after it."""
         common.init_backend_registration()
         with (
             patch.dict(common.device_codegens),
@@ -147,10 +147,10 @@ class Backend:
 
 @dataclass(frozen=True)
 class GeneratedCode:
-    """What Inductor wrote for one program.
+    """The code that Inductor wrote for one program.
 
-    `kernel_uses` maps each fallback kernel (its shim symbol, or the operator's name where torch
-    has no shim for it) to the places of the model that need it.
+    `kernel_uses` maps each fallback kernel (its shim symbol, or the operator's name if torch has no
+    shim for it) to the locations in the model that need it.
     """
 
     wrapper: str
@@ -158,11 +158,11 @@ class GeneratedCode:
     constants: dict[str, torch.Tensor]  # by the library's constant name (original FQN)
     kernel_uses: dict[str, tuple[str, ...]]
     generated_kernels: int
-    shaders: dict[str, str]  # by kernel; of Metal only
+    shaders: dict[str, str]  # by kernel; only for Metal
 
 
 class _Captured(BaseException):
-    """Carries the sources out of Inductor; a BaseException so that nothing on the way eats it."""
+    """The sources on their way out of Inductor; a BaseException, so that nothing catches it."""
 
     def __init__(self, code: GeneratedCode) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class _Captured(BaseException):
 def generate_code(
     program: ExportedProgram, options: Mapping[str, Any], backend: Backend
 ) -> GeneratedCode:
-    """Generate code by options with dotted names, or raise LoweringError; nothing is compiled."""
+    """Generate code, without compiling it, by options with dotted names; or raise LoweringError."""
     arguments, keywords = program.example_inputs
     options = {**_ALWAYS, **options}
     if state_of(program):
@@ -180,7 +180,7 @@ def generate_code(
     if _makes_halves(program):
         options["emulate_precision_casts"] = True
     module = _with_old_values(program.module(check_guards=False))
-    failed: list[str] = []  # where in the model
+    failed: list[str] = []  # locations in the model
     try:
         with (
             torch_unheard(),
@@ -205,7 +205,7 @@ def generate_code(
             backend.registered(),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # torch's own deprecations, of no use to our reader
+            warnings.simplefilter("ignore")  # torch's own deprecations, of no use to the user
             torch._inductor.aot_compile(module, arguments, keywords, options=options)
     except _Captured as captured:
         return captured.code
@@ -221,7 +221,7 @@ _least = sizevars.SizeVarAllocator.evaluate_min
 
 
 def _smaller(sizes: sizevars.SizeVarAllocator, left: Any, right: Any) -> Any:
-    """Return the smaller of two sizes, which the host finds where their ranges do not tell."""
+    """Return the smaller size; the host computes it if the ranges do not decide."""
     try:
         return _least(sizes, left, right)
     except TypeError:
@@ -239,10 +239,10 @@ _quotient = bounds.ValueRangeAnalysis.truncdiv
 
 
 def _range_of_quotient(*operands: Any) -> Any:
-    """Return the range of a quotient: any number, where both operands' ranges are endless."""
+    """Return the range of a quotient; unknown if both operands have unbounded ranges."""
     try:
         return _quotient(*operands)
-    except TypeError:  # torch compares what infinity divided by infinity is
+    except TypeError:  # torch compares the result of infinity / infinity
         return ValueRanges.unknown()
 
 
@@ -250,9 +250,9 @@ _can_fuse = scheduler.Scheduler.fusable_weak_dep
 
 
 def _reads_before_it_writes(owner: scheduler.Scheduler, dep: Any, reader: Any, writer: Any) -> bool:
-    """Return whether a kernel may read a buffer and write over it: at the same places only.
+    """Return whether a kernel may read a buffer and overwrite it: only at the same positions.
 
-    Torch overlooks reads of what an earlier write made of the buffer, which have another name.
+    Torch overlooks reads of the buffer after an earlier write, which have another name.
     """
     names = owner.mutation_real_name
     places = [w.index for w in writer.read_writes.writes if w.name == dep.mutating_buf]
@@ -263,9 +263,9 @@ def _reads_before_it_writes(owner: scheduler.Scheduler, dep: Any, reader: Any, w
 
 
 def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Copy what is returned, or kept in a buffer, of a buffer before that is written.
+    """Copy a buffer's old value before a write if it is returned, or stored in another buffer.
 
-    Torch writes buffers one after another, the second with what the first has become.
+    Torch writes buffers one after another, so the second would receive the new value of the first.
     """
     graph = module.graph
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
@@ -282,12 +282,12 @@ def _with_old_values(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def _written(graph: torch.fx.Graph) -> set[int | None]:
-    """Return memory that is written: buffers', and of values computed there but for the last."""
+    """Return the memory that is written: of buffers, and of all but the last values in them."""
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
     ends = [(get_node_storage(node.args[0]), get_node_storage(node.args[1])) for node in writes]
     buffers = {buffer: buffer for buffer, _ in ends}
     for node in graph.nodes:
-        # These torch may compute in the buffer's own memory.
+        # torch may compute these in the buffer's own memory.
         if node.args and re.search("index_|scatter|put", getattr(node.target, "__name__", "")):
             buffers[get_node_storage(node)] = buffers.get(get_node_storage(node.args[0]))
     return {v for v, buffer in buffers.items() if buffer and (buffer, v) not in ends} - {None}
@@ -296,7 +296,7 @@ def _written(graph: torch.fx.Graph) -> set[int | None]:
 @contextmanager
 def _passes_and_fusions() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a module that torch's own imports
+        warnings.simplefilter("ignore")  # from a module that torch's own imports
         from torch._inductor import compile_fx
         from torch._inductor.fx_passes import post_grad
     has_same_meta = post_grad.same_meta
@@ -338,7 +338,7 @@ def _constant_with_views(graph: GraphLowering, *given: Any) -> Any:
 def _noting(
     sites: list[str], owner: type, method: str, nodes: Callable[..., Iterable[Node]]
 ) -> AbstractContextManager[object]:
-    """Let a method of Inductor's that raises add where in the model it was."""
+    """Make a method of Inductor add the location in the model to `sites` when it raises."""
     inner = getattr(owner, method)
 
     def noting(*given: Any) -> Any:
@@ -358,15 +358,15 @@ def _scheduled(owner: scheduler.Scheduler, _: object) -> list[Node]:
 
 @contextmanager
 def metal_on_any_host() -> Iterator[None]:
-    """Let Inductor generate Metal code inside the block, whatever this host has."""
+    """Make Inductor generate Metal code inside the block, whatever devices this host has."""
     get_gpu_type.cache_clear()
     try:
         with (
             patch.object(lowering, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
             patch.object(inductor_utils, _ATOMICS, lambda dtype: dtype not in _ATOMIC),
-            # Else a kernel of its own writes each tensor of up to eight elements before it is read.
+            # Otherwise an extra kernel writes each tensor of up to eight elements before its use.
             patch.object(graph_module.GraphLowering, "can_inline_constant", lambda *_: False),
-            # Else x / 41 becomes a product with 1 / 41, which is less than 1 for 41.
+            # Otherwise x / 41 becomes a product with 1 / 41, which is less than 1 for 41.
             patch.object(lowering, "get_constant_value", lambda _: None),
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
@@ -380,18 +380,18 @@ def metal_on_any_host() -> Iterator[None]:
 def metal_header() -> str:
     """Return the header of generated Metal kernels: torch's, flattened, and ours.
 
-    The same for every program, so that a compiler of kernels can keep it compiled.
+    It is the same for every program, so that a kernel compiler can keep it compiled.
     """
     lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
     folder = Path(torch.__file__).parent / "include"
     ours = built("lowering/metal_functions.h").read_text()
-    # Metal's safe mathematics still contract within a statement.
+    # Metal's safe math mode still contracts within a statement.
     head = "#pragma METAL fp contract(off)"
     return f"{head}\n{_cpp_embed_headers._embed_headers(lines, [folder], set())}\n{ours}"
 
 
 def _constant_name(name: str) -> str:
-    """Return a variable's name that is neither a word of C++ nor one of the wrapper's own."""
+    """Return a variable name that is neither a C++ keyword nor one of the wrapper's own names."""
     return f"constant_{normalize_name(name)}"
 
 
@@ -421,7 +421,7 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
             sites[operation.get_kernel_name()] += found
     prefix = f"aoti_torch_{graph.device_type}_"
     called = {s for s in _SYMBOL.findall(wrapper) if s.startswith(prefix)}
-    # Inductor may append a version to the name of the operation: foo_v2 for foo.
+    # Inductor may append a version to the operation's name: foo_v2 for foo.
     plain = {s: s if s in sites else re.sub(r"_v\d+$", "", s) for s in called}
     uses = {symbol: tuple(dict.fromkeys(sites.get(plain[symbol], ()))) for symbol in called}
     if _PROXY in wrapper:
@@ -438,15 +438,15 @@ _simplified = sizevars.stride_at_vec_range
 def stride_in_range(
     index: sympy.Expr, variable: sympy.Symbol, vector_length: int | None = None
 ) -> sympy.Expr:
-    """Return the difference that one step of a loop's variable makes.
+    """Return the change of an index for one step of a loop's variable.
 
-    That of a long index, or one that turns round as reflected margins do, is not simplified.
+    For a long index, or one that reverses as reflected margins do, it is not simplified.
 
-    What is not simplified still has the variable in it, which is to Inductor a stride that varies:
-    the loop is generated without vectors there, and its results are the same.
+    An unsimplified result still contains the variable, so Inductor treats it as a varying stride:
+    it generates that loop without vectors, with the same results.
     """
     index = sympy.Add(*(part for part in sympy.Add.make_args(index) if part.has(variable)))
-    if index.is_polynomial(variable):  # as most are: nothing that is divided is simplified
+    if index.is_polynomial(variable):  # most are; it has no quotient to simplify
         step = sympy.expand(index.subs({variable: variable + 1}) - index)
         if not step.has(variable):
             return step

@@ -1,4 +1,4 @@
-"""Lowers a program to Metal on any host: a Mach-O library, shaders, and a library to emulate it."""
+"""Lower a program to Metal on any host: a Mach-O library, shaders, and a library for emulation."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from zoo.records import LoweringRecord
 
 _ONCE = "the first conversion for Metal compiles libc++ for macOS, which takes some minutes, once"
 _OPTIONS: dict[str, object] = {
-    # On, it makes convolutions channels-last and adds a transposing kernel before most of them.
+    # If on, it makes convolutions channels-last and adds a transposing kernel before most of them.
     "layout_optimization": False,
-    # Torch's Welford for Metal has each thread of a group read all values one after another: for a
-    # layer norm of 384, 384 x 384 reads a row. A mean and a variance by it are two quick sums.
+    # In torch's Welford for Metal, each thread of a group reads all values one after another: a
+    # layer norm of 384 reads 384 x 384 per row. A mean and then a variance are two quick sums.
     "mtia.disable_welford_reduction": True,
-    # A kernel takes 31 buffers (Metal Feature Set Tables, "Buffer argument table"); of these some
-    # are dynamic sizes, one each, and one may be for messages.
+    # A kernel takes 31 buffers (Metal Feature Set Tables, "Buffer argument table"); each dynamic
+    # size takes one of them, and one may be for messages.
     "max_fusion_unique_io_buffers": 24,
 }
 
@@ -65,7 +65,7 @@ _HOST_FLAGS = ("-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", 
 
 
 def emulation_name() -> str | None:
-    """Return the name of the emulated device's library; None where there is no such device."""
+    """Return the name of the emulated device's library; None if there is no such device."""
     if platform.system() != "Linux":
         return None
     return f"model.linux-{platform.machine()}.so"
@@ -88,7 +88,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         shaders.write_text(metal.shaders)
         files[Role.SHADERS] = LoweredFile(shaders)
     mark = linked_for_macos()
-    if not mark.exists() and platform.system() != "Darwin":  # else it would seem to hang
+    if not mark.exists() and platform.system() != "Darwin":  # otherwise it would seem to hang
         report_step(_ONCE, 0.3, begins=True)
     with ThreadPoolExecutor(max_workers=1) as pool:
         emulated = pool.submit(_emulation, metal, own)
@@ -98,7 +98,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         mark.touch()
         if (emulation := emulated.result()) is not None:
             files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
-    # Both are of one source, and `nm` reads this host's own libraries alone.
+    # Both are compiled from one source, and `nm` reads only this host's own libraries.
     symbols = check_library(place, emulation or library, "metal")
     computing = supported_symbols("metal", computing=True)
     return LoweredProgram(
@@ -119,7 +119,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
 def dispatches(program: ExportedProgram, name: str) -> dict[str, int]:
     """Count the kernels that generated code launches, by the library's call or `generated`.
 
-    Those in a loop, and in each branch, are counted once; a product or convolution whose terms are
+    Kernels in a loop, and in each branch, count once; a product or convolution whose terms are
     split launches a second kernel. Raise LoweringError if the program cannot be lowered.
     """
     _, _, run = _generate(name, program).wrapper.rpartition("run_impl(")
@@ -138,7 +138,7 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     given = program.graph_signature.user_inputs
     inputs = program.graph.find_nodes(op="placeholder")
     if foreign := _foreign(place, (n for n in inputs if n.name in given and n.users)):
-        raise foreign  # torch's code would read half of a number without axes
+        raise foreign  # torch would read half of a number without axes
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
@@ -156,13 +156,13 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
 
 
 def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:
-    """Return the error, or its cause where that is a dtype that no GPU of Apple's has."""
+    """Return the error, or its cause if that is a dtype that Apple's GPUs lack."""
     cause = _foreign(place, program.graph.nodes)
     return cause or LoweringError(place, error.fact, error.next_step)
 
 
 def _foreign(place: str, nodes: Iterable[Node]) -> LoweringError | None:
-    """Return what refuses the first node of a dtype that no GPU of Apple's has."""
+    """Return an error for the first node with a dtype that Apple's GPUs lack; None without any."""
     for node in nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
@@ -180,12 +180,12 @@ def _sources(metal: MetalCode) -> list[Source]:
 
 
 def _emulation(metal: MetalCode, folder: Path) -> Path | None:
-    """Compile the same source for this host, needing the runtime by name (see cpu.py)."""
+    """Compile the same source for this host, linked to the runtime by name (see cpu.py)."""
     name = emulation_name()
     if name is None:
         return None
     library, compiler = folder / name, find_compiler()
-    unheard = progress_to(lambda _: None)  # of the thread beside, which compiles the same headers
+    unheard = progress_to(lambda _: None)  # the other thread compiles the same headers
     with unheard, tempfile.TemporaryDirectory(prefix="menagerie-") as scratch:
         stub = Path(scratch) / _RUNTIME
         compiler.link_library([_STUB], stub, [f"-Wl,-soname,{_RUNTIME}"])
@@ -195,9 +195,9 @@ def _emulation(metal: MetalCode, folder: Path) -> Path | None:
 
 @functools.cache
 def provide_mps() -> None:
-    """Let tensors live on the device `mps`, for the rest of this process.
+    """Make the device `mps` available to tensors, for the rest of this process.
 
-    On Linux the device is in host memory and computes on the CPU; a Mac has the real one. Raise
+    On Linux the device uses host memory and computes on the CPU; a Mac has the real one. Raise
     LoweringError if the device cannot be compiled.
     """
     if torch.backends.mps.is_built():

@@ -1,8 +1,8 @@
-"""How Inductor writes a program for Metal: C++ to compile here, shaders for the device.
+"""How Inductor writes a program for Metal: C++ to compile here, and shaders for the device.
 
-By subclasses of torch's own classes, which `inductor.generate_code` registers while it runs. One
-thing has no hook and is changed in the finished text: how an int64 is spelt. Sizes are printed by
-functions that Inductor's modules keep from their import on.
+The changes are subclasses of torch's classes, which `inductor.generate_code` registers as it runs.
+One thing has no hook and is changed in the finished text: the spelling of int64. Functions that
+Inductor's modules hold since their import print the sizes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from transforms.lowering.cpp_codegen import (
     quoted,
 )
 
-# What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
+# The wrapper's name for its shaders when it requests them from the runtime; see FORMAT.md, rule 10.
 SHADER_SCHEME = "menagerie"
 _BEGIN, _END = '(R"MTL(', ')MTL");'
 _KERNEL_NAME = "kernel void generated_kernel("
@@ -47,14 +47,14 @@ _POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
 _SIZES = (SymT.SIZE, SymT.PRECOMPUTED_SIZE)
 _INT32 = torch.iinfo(torch.int32)
 _LITERAL = re.compile(r"\b(\d+)LL?\b")
-# Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
+# If one of these is left, torch writes part of its wrapper outside the methods that we replace.
 _FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
 
 
 def _called(function: str, *, single: bool = False) -> Any:
-    """Return what writes a call of a function of Metal's, or of metal_functions.h.
+    """Return a method that writes a call of a function of Metal or of metal_functions.h.
 
-    If it is `single`, operands are converted, so that what is stored in halves is computed in
+    If it is `single`, operands are converted, so that numbers stored as halves are computed in
     float.
     """
 
@@ -66,9 +66,9 @@ def _called(function: str, *, single: bool = False) -> Any:
 
 
 def _wrapped(name: str) -> Any:
-    """Return what writes torch's own expression of integers, which wrap around at their type's end.
+    """Return a method that writes torch's integer expression, which wraps around at its type's end.
 
-    C++ widens narrow ones, and leaves open what an overflow of signed ones is.
+    C++ widens narrow integers, and leaves the overflow of signed ones undefined.
     """
 
     def call(*operands: CSEVariable) -> str:
@@ -97,7 +97,7 @@ def _common_type(*operands: Any) -> str:
 
 
 class MetalFunctions(mps.MetalOverrides):
-    """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
+    """Torch's functions and others that Metal has and torch lacks; each returns an expression."""
 
     add, sub, mul, neg, bitwise_not = map(_wrapped, ("add", "sub", "mul", "neg", "bitwise_not"))
     bitwise_left_shift, bitwise_right_shift = map(_shifted, ("left", "right"))
@@ -120,7 +120,7 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> Any:
-        """Compute a number from places, which are of 32 bits, in as many as it may need."""
+        """Compute a number from positions, which are 32-bit, in as many bits as it may need."""
         index = V.kernel.prepare_indexing(expr)
         if not _fits_int(index):
             places = [x for x in index.free_symbols if not symbol_is_type(x, _SIZES)]
@@ -132,13 +132,13 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def constant(val: Any, dtype: torch.dtype) -> str:
-        """Return a number; without its sign the least int64 is too large for a literal."""
+        """Return a number's literal; the least int64, without its sign, is too large for one."""
         least = isinstance(val, int) and val == torch.iinfo(torch.int64).min
         return "LONG_MIN" if least else str(mps.MetalOverrides.constant(val, dtype))
 
     @staticmethod
     def to_dtype(x: Any, dtype: torch.dtype, *given: Any, **named: Any) -> str:
-        """Cast a number. Computed with, halves are floats; Metal casts none to the other kind."""
+        """Cast a number; halves are computed as float, as Metal casts none to the other kind."""
         if dtype in {torch.float16, torch.bfloat16}:
             x = f"static_cast<float>({x})"
             if named.get("use_compute_types", True):
@@ -152,7 +152,7 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def where(a: Any, b: Any, c: Any) -> str:
-        """Choose between two numbers; torch casts the other to a constant's 32-bit int."""
+        """Select one of two numbers; torch casts the other to a constant's 32-bit int."""
         if torch.int64 in (getattr(b, "dtype", None), getattr(c, "dtype", None)):
             return f"{a} ? static_cast<long>({b}) : static_cast<long>({c})"
         return str(mps.MetalOverrides.where(a, b, c))
@@ -180,19 +180,19 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def remainder(a: Any, b: Any) -> str:
-        """Return what a division downwards leaves."""
+        """Return the remainder of a division that rounds down."""
         if _is_real(a) or _is_real(b):
             return f"menagerie::remainder({a}, {b})"
         return _divided("kRemainder", a, b)
 
     @staticmethod
     def logical_xor(a: CSEVariable, b: CSEVariable) -> str:
-        """Return whether just one of two numbers is not zero."""
+        """Return whether exactly one of two numbers is nonzero."""
         return f"(static_cast<bool>({a}) != static_cast<bool>({b}))"
 
 
 def _fits_int(index: sympy.Expr) -> bool:
-    """Return whether all parts of an index have 32 bits, at the largest sizes too."""
+    """Return whether all parts of an index fit into 32 bits, even at the largest sizes."""
     whole, sizes = V.graph.sizevars.remove_precomputed_replacements, V.graph.sizevars.shape_env
     ranges = dict(sizes.var_to_range)
     for place, length in V.kernel.var_ranges().items():
@@ -203,7 +203,7 @@ def _fits_int(index: sympy.Expr) -> bool:
 
 
 def _divided(division: str, a: Any, b: Any) -> str:
-    """Return an integer division, which fails the run where it divides by zero."""
+    """Return an integer division, which fails the run if it divides by zero."""
     kind = _common_type(a, b)
     operands = f"static_cast<{kind}>({a}), static_cast<{kind}>({b})"
     if not (b.bounds.is_singleton() and b.bounds.lower != 0):
@@ -214,7 +214,7 @@ def _divided(division: str, a: Any, b: Any) -> str:
 
 @dataclass(frozen=True)
 class MetalCode:
-    """A program's wrapper, which both its libraries are compiled from, and its shaders.
+    """A program's wrapper, from which both its libraries are compiled, and its shaders.
 
     `shaders` is empty for a program without generated kernels.
     """
@@ -225,12 +225,12 @@ class MetalCode:
 
     @property
     def sha256(self) -> str:
-        """Of the wrapper."""
+        """The wrapper's digest."""
         return hashlib.sha256(self.wrapper.encode()).hexdigest()
 
 
 class _NoDriver(MPSDeviceOpOverrides):
-    """Metal without a header of ATen's."""
+    """Metal without an ATen header."""
 
     def kernel_driver(self) -> str:
         return ""
@@ -239,7 +239,7 @@ class _NoDriver(MPSDeviceOpOverrides):
 class MetalWrapper(CheckedWrapper, CppWrapperMps):
     """Launches each kernel of one shader library with every step checked; see metal_codegen.h.
 
-    Made by `of`, which gives it the program's name, from which its kernels get theirs.
+    `of` makes a class for a program, whose name its kernels' names start with.
     """
 
     headers = (*CheckedWrapper.headers, "metal_codegen.h")
@@ -252,7 +252,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
 
     def __init__(self) -> None:
         self.shaders: dict[str, str] = {}  # text by kernel
-        self.faults: tuple[str, ...] = ()  # of the kernel that is being called
+        self.faults: tuple[str, ...] = ()  # of the kernel being called
         super().__init__()
 
     def write_header(self) -> None:
@@ -261,9 +261,9 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         super().write_header()
 
     def shader(self, source: str, place: str) -> str:
-        """Return the name of the kernel with a source, under which it is added where it is new.
+        """Return the name of the kernel with this source; add the kernel if it is new.
 
-        Compilers name the line's place in what they say of it.
+        Compilers' messages name `place`.
         """
         known = {text.partition("\n")[2]: name for name, text in self.shaders.items()}
         name = known.get(source, f"{self.program}_mps_lib_{len(self.shaders)}")
@@ -273,12 +273,12 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
     def generate_kernel_call(
         self, kernel_name: str, call_args: Any, *, arg_types: Any = None, **keywords: Any
     ) -> None:
-        """Write a launch; a kernel with checks gets their buffer as its last argument."""
+        """Write a launch; a kernel with checks takes their buffer as its last argument."""
         if faults := self.faults:  # the grid and the group come last
             place = f"fault_of({{{', '.join(quoted(each) for each in faults)}}})"
             call_args = [*call_args[:-2], place, *call_args[-2:]]
             arg_types = [*arg_types[:-2], torch.int32, *arg_types[-2:]]
-        # Computed sizes are written out: each graph of a loop has others by the same names.
+        # Computed sizes are written out, since each graph of a loop reuses the same names.
         computed = {
             str(size): f"{'' if value.is_integer else 'bits_of'}({self.codegen_sizevar(value)})"
             for size, value in V.graph.sizevars.inv_precomputed_replacements.items()
@@ -312,13 +312,13 @@ _WHOLE = (torch.int32, torch.int64)  # dtypes of integer sums
 
 
 class _Kernel(mps.MetalKernel):
-    """A shader whose checks report; the headers that all share are kept once a bundle."""
+    """A shader whose checks report faults; headers that all share are stored once per bundle."""
 
     overrides = MetalFunctions
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        self.faults: list[str] = []  # what its checks say
-        self.multistage_reduction_entry = []  # torch's is shared, by kernels that failed too
+        self.faults: list[str] = []  # messages of its checks
+        self.multistage_reduction_entry = []  # torch shares one list, even with failed kernels
         super().__init__(*args, **keywords)
 
     def fault(self, message: str) -> int:
@@ -328,7 +328,7 @@ class _Kernel(mps.MetalKernel):
         return self.faults.index(message) + 1
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
-        """Report an index out of range, and go on with 0: others may wait for this thread."""
+        """Report an index out of range, then continue with 0: others may wait for this thread."""
         if not (lower or upper):
             return
         index, end = (self.index_to_str(self.prepare_indexing(each)) for each in (expr, size))
@@ -339,38 +339,38 @@ class _Kernel(mps.MetalKernel):
         self.cse.generate(self.compute, check, assignment=False)
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
-        """Change state behind a row's sum once all threads of the group have read it."""
+        """Write state after a row's sum only when all threads of the group have read it."""
         grouped = any(tree.prefix.startswith("r") for tree in self.range_trees)
         if grouped and not self.inside_reduction and name in V.graph.scheduler.mutation_real_name:
             self.stores.writeline("threadgroup_barrier(metal::mem_flags::mem_device);")
         super().store(name, index, value, mode)
 
     def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
-        """Report an assertion of the model's that does not hold."""
+        """Report an assertion of the model that does not hold."""
         number = self.fault(f"{msg}: {fault_place()}")
         self.cse.generate(self.compute, f"if (!{cond}) *fault = {number}", assignment=False)
 
     def _reduction_nocache(
         self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: Any, value: Any
     ) -> Any:
-        """Name a place in a long row by its loop's counter; torch takes a part of a split index.
+        """Name a position in a long row by its loop's counter; torch uses part of a split index.
 
-        Cast an integer constant to the sum's dtype: Metal takes it for an int.
+        Cast an integer constant to the sum's dtype, since Metal takes it for an int.
         """
         if reduction_type in {"sum", "prod"} and src_dtype in _WHOLE:
             cast = f"static_cast<{mps.DTYPE_TO_METAL[src_dtype]}>({value})"
             value = self.cse.generate(self.compute, cast, dtype=src_dtype)
         root = next(t for t in self.range_trees if t.prefix.startswith("r"))
-        root.full_range().codegen()  # a loop, though no value has a place in it
+        root.full_range().codegen()  # makes a loop, even if no value depends on its position
         counter = SimpleNamespace(is_reduction=True, name=f"{root.prefix}_linear_idx")
         with patch.object(self, "range_tree_nodes", {counter.name: counter}):
             result = super()._reduction_nocache(dtype, src_dtype, reduction_type, value)
         if reduction_type == "any" and isinstance(result, CSEVariable):
-            result.dtype = dtype  # torch leaves Metal's name of it
+            result.dtype = dtype  # torch leaves Metal's type name here
         return result
 
     def rename_indexing(self, index: Any) -> Any:
-        """Let the host compute real numbers of sizes, in double, and what they are rounded to."""
+        """Make the host compute real numbers of sizes, in double, and round them."""
         if isinstance(index, sympy.Expr):
             parts = {x: V.graph.sizevars.lookup_precomputed_size(x) for x in _parts_of_host(index)}
             index = index.xreplace(parts)
@@ -384,7 +384,7 @@ class _Kernel(mps.MetalKernel):
             if not computed.get(size, size).is_integer:
                 text = text.replace(f"constant long& {inner},", f"constant float& {inner},")
         if self.args.output_buffers.keys() & V.graph.scheduler.mutation_real_name.values():
-            text = _READ.sub(r"const device \1", text)  # state, which no constant memory may be
+            text = _READ.sub(r"const device \1", text)  # state cannot be in constant memory
         return _POSITION.sub(r"\1device int* fault,\n\1\2", text, count=1) if self.faults else text
 
     def call_kernel(self, *args: Any, **keywords: Any) -> None:
@@ -395,7 +395,7 @@ class _Kernel(mps.MetalKernel):
 
 
 def _parts_of_host(index: Any) -> set[sympy.Expr]:
-    """Return the largest parts of sizes alone that compute with real numbers, or by Python's %."""
+    """Return the largest parts that use only sizes, with real arithmetic or Python's %."""
     parts = sympy.preorder_traversal(index)
     if all(getattr(x, "is_integer", True) and not isinstance(x, PythonMod) for x in parts):
         return set()
@@ -405,12 +405,12 @@ def _parts_of_host(index: Any) -> set[sympy.Expr]:
 
 
 class MetalScheduling(mps.MetalScheduling):
-    """Torch's own generation of shaders; their text goes beside the wrapper, not into it."""
+    """Torch's own generation of shaders, with their text stored beside the wrapper, not in it."""
 
     kernel_type = _Kernel
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:  # noqa: ARG002
-        """Add a kernel to the program's shaders; its name."""
+        """Add a kernel to the program's shaders, and return its name."""
         wrapper = V.graph.wrapper_code
         if not isinstance(wrapper, MetalWrapper):
             raise TypeError("Metal's scheduling is registered without its wrapper")
@@ -422,13 +422,13 @@ class MetalScheduling(mps.MetalScheduling):
 def metal_code(
     wrapper: str, shaders: Mapping[str, str], program: str, shaders_path: str
 ) -> MetalCode:
-    """Return what Inductor wrote under this file's classes, ready to compile.
+    """Return the code that Inductor wrote with this module's classes, ready to compile.
 
-    Raise LoweringError if the wrapper is not built as torch's pinned version builds it.
+    Raise LoweringError if the wrapper differs from what torch's pinned version writes.
     """
     place = f"program {program}"
     text = "\n".join(_shader(place, name, source) for name, source in shaders.items())
-    portable = _LITERAL.sub(r"INT64_C(\1)", wrapper)  # int64_t is another type on macOS
+    portable = _LITERAL.sub(r"INT64_C(\1)", wrapper)  # on macOS int64_t is another type
     if left := [word for word in _FOREIGN if word in portable]:
         raise not_the_pinned(place, f"{left[0]!r} where none was expected")
     source = f"{SHADER_SCHEME}:{shaders_path}:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""What lowering makes of a program, and for which machines."""
+"""The results of lowering a program, and the machines that they run on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoweredFile:
-    """A file beside a program's library; what else is said of it is in the manifest too."""
+    """A file beside a program's library; the manifest has its remaining properties."""
 
     path: Path  # in the bundle's folder
-    # Of the source that it and the library were both compiled from, if it was
+    # Digest of the source that both it and the library were compiled from, if any
     source_sha256: str | None = None
-    # Of a machine that loads it, where that is not the library's
+    # Requirements of machines that load it, if they differ from the library's
     requires: Requirements | None = None
 
 
@@ -33,7 +33,7 @@ class LoweredFile:
 class LoweredProgram:
     """A compiled program: its library, and the tensors it expects by constant name.
 
-    `files` are the others that the target's runtime asks for, by their role in the manifest.
+    `files` are the other files that the target's runtime needs, by their role in the manifest.
     """
 
     library: Path
@@ -43,7 +43,7 @@ class LoweredProgram:
 
 
 def host_requirements() -> Requirements:
-    """Return what a machine needs to run libraries made here; LoweringError if unknown."""
+    """Return the requirements of libraries made here; LoweringError for an unknown machine."""
     machine = platform.machine()
     if machine not in INSTRUCTIONS:
         fact = f"there is no baseline for {machine}"

@@ -1,12 +1,12 @@
-"""C++ compilers: sources in, a shared library out, and nothing of this machine inside.
+"""C++ compilers: they turn sources into a shared library without traces of this machine.
 
-What this host's GCC has compiled is linked so that it loads on any Linux of 2018 or later. GCC's
-own link would bind each symbol to the newest version that this host's libraries have. So the
-`ziglang` wheel's linker does it, against the names that glibc 2.28 has, and the C++ library goes
-into the model's own. Left to the machine are glibc, libgcc_s and libgomp (PEP 600).
+Code that this host's GCC compiled is linked so that it loads on any Linux of 2018 or later. GCC's
+own link would bind each symbol to the newest version in this host's libraries. So the `ziglang`
+wheel's linker links it, against the names of glibc 2.28, and the C++ library is linked into the
+model's own. The machine provides glibc, libgcc_s and libgomp (PEP 600).
 
-A library for macOS is signed page by page and loads on the oldest macOS by the linker's work: off a
-Mac zig's, whose output tests read back; on a Mac the host's, which no test has run.
+The linker signs a library for macOS page by page and makes it load on the oldest supported macOS:
+off a Mac it is zig's, whose output tests read back; on a Mac the host's, which no test has run.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from zoo.progress import report_step
 
 @dataclass(frozen=True)
 class Source:
-    """One C++ file to compile: its text, its own flags, and what is precompiled to be before it.
+    """One C++ file to compile: its text, its own flags, and its prelude, which is precompiled.
 
-    What is `kept` is the same for every model, and compiled once.
+    A `kept` source is the same for every model, and is compiled once.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Compiler:
     """A C++ compiler driver.
 
     `version` is the first line of its own `--version`, part of every build key; `arguments` come
-    first in every call, `environment` is added to this process's.
+    first in every call, and `environment` is added to this process's.
     """
 
     path: str
@@ -73,7 +73,7 @@ class Compiler:
         *,
         linker: Compiler | None = None,
     ) -> None:
-        """Compile `sources` side by side, and link them; LoweringError has the first error."""
+        """Compile `sources` in parallel, and link them; LoweringError has the first error."""
         shared = (s for s in sources if s.kept or s.prelude is not None)
         if not all(self._flags_and_place(s)[1].exists() for s in shared):
             text = "compiling torch's headers, once on this machine: a minute or more"
@@ -82,7 +82,7 @@ class Compiler:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
             linked = Path(folder) / output.name  # its name may be part of a signature
-            # In the folder: zig takes no `%` in the path of what it writes.
+            # Run in the folder: zig accepts no `%` in the path of its output.
             words = [*map(str, objects), "-shared", *link_flags, "-o", linked.name]
             (linker or self)._run(words, cwd=linked.parent)
             partial = output.with_suffix(f".{os.getpid()}.partial")
@@ -98,12 +98,12 @@ class Compiler:
         if source.prelude is not None:
             header = ["-include", str(self._kept(source))]
         flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={folder}=."]
-        # In the folder: debug information names the one that the compiler is called from.
+        # Run in the folder: debug information names the directory of the call.
         self._run([*flags, *header, "-c", str(text), "-o", str(target)], cwd=folder)
         return target
 
     def _kept(self, source: Source) -> Path:
-        """Return the file compiled once for a compiler, flags and torch; see `compiled_once`."""
+        """Return the file compiled once per compiler, flags and torch; see `compiled_once`."""
         flags, place = self._flags_and_place(source)
         if source.kept:
             flags.append(f"-ffile-prefix-map={place}=.")
@@ -113,10 +113,10 @@ class Compiler:
         )
 
     def _flags_and_place(self, source: Source) -> tuple[list[str], Path]:
-        """Return the flags and the folder of what is compiled once: the source or its prelude."""
+        """Return the flags and the folder of the part compiled once: the source or its prelude."""
         flags = [*source.flags, *_include_flags()]
         if not source.kept and ("clang" in self.version or "zig" in self.version):
-            flags.append("-fpch-instantiate-templates")  # once, and not in each file behind it
+            flags.append("-fpch-instantiate-templates")  # once, not in each file after it
         text = source.text if source.kept else source.prelude or ""
         facts = [self.version, *self.arguments, *flags, text]
         digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()
@@ -164,12 +164,12 @@ _SPACE = re.compile(r"(?<!\\)\s+")
 def compiled_once(
     folder: Path, text: str, compile_it: Callable[[list[str]], None], *, is_header: bool = False
 ) -> Path:
-    """Return the object file of a C++ source in `folder`; of a header, its compiled form beside it.
+    """Return the object file of a C++ source in `folder`; for a header, return the header itself.
 
-    A reinstalled torch or compiler changes files under unchanged paths: clang then refuses what was
-    compiled from the earlier ones, and GCC silently goes on with them. So the size and time of
-    every file that was read is noted, and compared before each use. Each text, compiler and set of
-    flags has a folder of its own.
+    A header is compiled beside itself. A reinstalled torch or compiler changes files under the same
+    paths: clang then refuses what it compiled from the old ones, and GCC silently uses it. So the
+    size and time of every file that was read are recorded, and compared before each use. Each text,
+    compiler and set of flags has a folder of its own.
     """
     names, how = ("kept.cpp", "kept.o"), ["-c"]
     if is_header:
@@ -180,14 +180,14 @@ def compiled_once(
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as place:
             written, made, read = (Path(place, n) for n in ("written", "made", "read.d"))
             written.write_text(text)
-            os.utime(written, (0, 0))  # the same for all who build it: clang compares its time too
+            os.utime(written, (0, 0))  # the same for all builders: clang compares its time too
             written.replace(source)
             compile_it([*how, str(source), "-MD", "-MF", str(read), "-o", str(made)])
             stamps = Path(place, _STAMPS)
             stamps.write_text(json.dumps({name: _stamp(name) for name in _prerequisites(read)}))
             made.replace(compiled)
             stamps.replace(folder / _STAMPS)
-    os.utime(folder)  # used today: what is unused for long is collected
+    os.utime(folder)  # marks the folder as used; unused ones are collected
     return source if is_header else compiled
 
 
@@ -208,7 +208,7 @@ def _stamp(name: str) -> list[int] | None:
 
 
 def _prerequisites(rule: Path) -> list[str]:
-    """Return the files behind the colon of the one rule that `-MD` writes, in make's syntax."""
+    """Return the files after the colon of the single rule that `-MD` writes, in make's syntax."""
     _, _, files = rule.read_text().replace("\\\n", " ").partition(": ")
     return [
         re.sub(r"\\(.)", r"\1", name).replace("$$", "$") for name in _SPACE.split(files.strip())
@@ -217,14 +217,14 @@ def _prerequisites(rule: Path) -> list[str]:
 
 GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
-# GCC's headers ask it whether one thread is alone; an older glibc has none. "No" is always right.
+# GCC's headers read this flag for a lone thread; older glibcs lack it. False is always correct.
 _SINGLE_THREADED = Source(
     "glibc",
     'extern "C" { __attribute__((visibility("hidden"))) char __libc_single_threaded; }\n',
     ("-fPIC",),
     kept=True,
 )
-# Nothing but AOTInductor's interface is visible.
+# Only AOTInductor's interface is visible.
 _EXPORTS = "{ global: AOTInductor*; local: *; };\n"
 
 
@@ -235,10 +235,10 @@ def link_model_library(
     needed: Path,
     libraries: Sequence[str] = (),
 ) -> None:
-    """Compile a model's sources and link its library; by the host's own linker where it is clang's.
+    """Compile a model's sources and link its library; with clang, by the host's own linker.
 
-    It names the runtime's library `needed`, without its path, and further ones of GCC by file name
-    (`libgomp.so.1`). Raise LoweringError with the first error of compiler or linker.
+    It depends on the runtime's library `needed`, by name without path, and on further libraries of
+    GCC by file name (`libgomp.so.1`). Raise LoweringError with the first compiler or linker error.
     """
     if platform.system() != "Linux" or "clang" in compiler.version:
         flags = ["-fopenmp"] if libraries else []
@@ -247,28 +247,28 @@ def link_model_library(
             sources, output, [*flags, *(runtime if needed.suffix == ".so" else ["-Wl,-s"])]
         )
         return
-    # In this order: each asks those behind it.
+    # The order matters: each depends on those after it.
     found = [_of_gcc(compiler.path, n) for n in ("libstdc++.a", "libgcc.a", "libgcc_s.so.1")]
     found += [_of_gcc(compiler.path, name) for name in libraries]
     zig = zig_compiler("cc", "-target", f"{_MACHINES[platform.machine()]}-linux-gnu.{GLIBC}")
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
         exports = Path(folder) / "exports.map"
         exports.write_text(_EXPORTS)
-        # The runtime is named though nothing of it be asked for: it may be a stub here.
+        # Link the runtime even if no symbol of it is used: it may be a stub here.
         flags = ["-Wl,--no-as-needed", str(needed), "-Wl,--as-needed", *found, "-lm", "-Wl,-s"]
         flags += ["-Wl,--gc-sections", f"-Wl,--version-script={exports}"]
         compiler.link_library([*sources, _SINGLE_THREADED], output, flags, linker=zig)
 
 
 def zig_compiler(*arguments: str) -> Compiler:
-    """Return the `ziglang` wheel's compiler driver, with what comes first in every call."""
+    """Return the `ziglang` wheel's compiler driver, with the first arguments of every call."""
     environment = tuple(zig_environment().items())
     return Compiler(str(zig_program()), f"zig {package_version('ziglang')}", arguments, environment)
 
 
 @functools.cache
 def _of_gcc(compiler: str, name: str) -> str:
-    """Return the compiler's path of one of its libraries; LoweringError if it has none."""
+    """Return the path of one of the compiler's libraries; LoweringError if it has none."""
     asked = [compiler, f"-print-file-name={name}"]
     path = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(path).is_absolute():
@@ -287,8 +287,8 @@ _MACH_FLAGS = ("-Wl,-dead_strip", "-Wl,-s")
 def mach_compiler() -> Compiler:
     """Return this host's compiler for arm64 macOS.
 
-    Raise LoweringError if a Mac has no command line tools, MenagerieError elsewhere without the
-    `ziglang` wheel.
+    Raise LoweringError if a Mac has no command line tools, or MenagerieError if another host lacks
+    the `ziglang` wheel.
     """
     if platform.system() == "Darwin":
         host = find_compiler()
@@ -305,9 +305,9 @@ def linked_for_macos() -> Path:
 def link_mach_library(sources: Sequence[Source], output: Path, target: str) -> None:
     """Compile and link `sources` against the target's runtime, and sign the library ad hoc.
 
-    What it leaves undefined of our runtime is bound to the runtime by its install name (two-level
-    namespace), so that it finds ours even where libtorch, with the same names, is loaded too. Raise
-    LoweringError if the compiler fails, or a symbol is nowhere to be had.
+    Undefined symbols of our runtime are bound to it by its install name (two-level namespace), so
+    that the library finds ours even if libtorch, with the same names, is loaded too. Raise
+    LoweringError if the compiler fails, or a symbol is not found.
     """
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
         stub = Path(folder) / "libmenagerie_metal.tbd"
@@ -319,7 +319,7 @@ def link_mach_library(sources: Sequence[Source], output: Path, target: str) -> N
 
 
 def _stub(symbols: Sequence[str]) -> str:
-    """Return a text-based stub of the runtime: what `tapi` makes of a library, in its format 4."""
+    """Return a text-based stub of the runtime, as `tapi` makes one of a library, in format 4."""
     names = ", ".join(f"_{symbol}" for symbol in symbols)
     return (
         "--- !tapi-tbd\n"
