@@ -1,1 +1,1 @@
-"""From a module to an exported program in inference form, with its signature and state."""
+"""Export of a module to a program in inference form, with its signature and state."""

@@ -1,7 +1,7 @@
-"""A program made ready for the passes: golden cases from eager, then the export.
+"""A program prepared for the passes: golden cases from eager, then the export.
 
-It is one of a manifest's entry (`prepare`), or a module as a PyTorch engineer has it, with what it
-is called with and its dynamic sizes (`Program`, `prepare_module`).
+The program is either of a manifest's entry (`prepare`), or an ordinary PyTorch module with example
+inputs and dynamic sizes (`Program`, `prepare_module`).
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ _SHARED = (
 def in_fork(
     work: Callable[[], T], classes: Sequence[type], *, instead: Callable[[], T] | None = None
 ) -> Callable[[], T]:
-    """Begin `work` in a fork of this process; the function returned waits for what it gives.
+    """Start `work` in a fork of this process; the returned function waits for its result.
 
-    A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
-    The fork has the calling thread alone, changes memory of its own alone, and is ended if the
-    function returned is dropped. Objects in its result are of `classes`, besides tensors, numbers,
-    text, lists and dictionaries. Where `work` raises, or its process dies, `instead` is done in
-    this process, or `work` again.
+    It is a process and not a thread, since torch.export changes `nn.Module` for all threads as it
+    traces. The fork has only the calling thread, changes only its own memory, and is killed if the
+    returned function is dropped. Objects in its result are of `classes`, besides tensors, numbers,
+    text, lists and dictionaries. If `work` raises, or its process dies, `instead` runs in this
+    process, or `work` again.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the result is read
     caller = os.getpid()
@@ -116,7 +116,7 @@ def in_fork(
                 found: T = torch.load(file, weights_only=True)
             return found
 
-    end = weakref.finalize(result, _end, process, file)  # nobody waits for it: a later step failed
+    end = weakref.finalize(result, _end, process, file)  # nobody waits if a later step failed
     return result
 
 
@@ -127,15 +127,15 @@ def _end(process: int, file: IO[bytes]) -> None:
 
 
 def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn:
-    """Write the fork's result and end it: nothing else of this process is closed or flushed.
+    """Write the fork's result and exit without closing or flushing anything else.
 
-    As `multiprocessing` would: it closes standard input, which a thread that is not here may hold.
+    `multiprocessing` would close standard input, which a thread absent from the fork may hold.
     """
     code = 1
     try:
-        # Else it would keep the pipes open by which others see that its parent was killed.
+        # Otherwise it would keep the pipes open by which others see that its parent was killed.
         process.end_with(caller)
-        torch.set_num_threads(1)  # a pool of threads is not in a fork: a call would wait for it
+        torch.set_num_threads(1)  # a fork has no thread pool: a call would wait for it
         torch.save(work(), file)
         file.flush()
         code = 0
@@ -145,10 +145,10 @@ def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn
 
 @dataclass(frozen=True)
 class Prepared:
-    """An exported program, how it is called, and its golden cases.
+    """An exported program, its signature, and its golden cases.
 
-    Golden cases of a program with state are runs of `calls` calls; `eager`, which runs the original
-    on inputs by name, is the first of a run.
+    Golden cases of a program with state are runs of `calls` calls; `eager` runs the original on
+    inputs by name, and is the first call of a run.
     """
 
     name: str
@@ -159,12 +159,12 @@ class Prepared:
     calls: int = 1
     exact: dict[str, Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
-    memory: dict[str, int] = field(default_factory=dict)  # where what it reads or writes is
-    passes: tuple[PassRecord, ...] = ()  # of export
-    refuting: Callable[[], Answers | None] = lambda: None  # waits for what a fork computes
+    memory: dict[str, int] = field(default_factory=dict)  # storages of what it reads or writes
+    passes: tuple[PassRecord, ...] = ()  # run by export
+    refuting: Callable[[], Answers | None] = lambda: None  # waits for the fork's result
 
     def inputs_of(self, case: int) -> list[Tensor]:
-        """Return the inputs of a golden case, or of an attempt, whose numbers follow theirs."""
+        """Return the inputs of a golden case, or of an attempt, whose numbers follow the cases'."""
         if case < len(self.goldens):
             return list(self.goldens[case].inputs.values())
         plan, _ = self.refuting() or (Plan(golden=0, attempts=()), {})
@@ -185,7 +185,7 @@ def prepare(
     """Make the golden cases of one program, and export it with the inputs of the first.
 
     Float inputs take the dtype of the model's parameters; `real`, if the entry has samples, are the
-    inputs of the last case. With `forks` the cases are made in a fork meanwhile, see `in_fork`.
+    inputs of the last case. With `forks` the cases are made in a fork in parallel, see `in_fork`.
     Raise ExportError if eager fails on a case or the program cannot be exported.
     """
     place, eager, records = f"program {spec.name}", eager_of(model, spec), list[PassRecord]()
@@ -198,13 +198,13 @@ def prepare(
 
     if forks:
         made = in_fork(goldens, (GoldenCase, CaseKind))
-    else:  # before the export, which leaves its fake tensors in what a module keeps by itself
+    else:  # before the export, whose fake tensors stay in a module's attributes
         made = partial(lambda done: done, goldens())
     try:
         shapes = (dynamic_shapes(spec),)
         program = trace(place, eager.module, example, shapes=shapes, records=records)
     finally:
-        cases, exact = made()  # where eager itself fails, that says more than the export's failure
+        cases, exact = made()  # an eager failure is clearer than the export's failure
     sizes = {i.name: i.shape for i in spec.inputs}
     ranges = {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()}
     signature = signature_of(program, sizes, output_names(program), ranges)
@@ -221,9 +221,9 @@ def _completed(
     module: torch.nn.Module | ExportedProgram,
     records: Sequence[PassRecord],
 ) -> Prepared:
-    """Begin to compute what eager says to attempts to refute the program; see `answers`.
+    """Start computing eager's answers to attempts to refute the program; see `answers`.
 
-    In a fork, while it is lowered, since eager may end its process at wrong integers; another then
+    It runs in a fork during lowering, since eager may crash at wrong integers; another fork then
     leaves these out.
     """
     program, has_state = prepared.program, bool(state_of(prepared.program))
@@ -248,12 +248,12 @@ def _completed(
 
 @dataclass(frozen=True)
 class Program:
-    """One program of a bundle, by arguments that `transforms.convert` describes.
+    """One program of a bundle, with arguments that `transforms.convert` describes.
 
-    A mapping of inputs is taken as `kwargs`; an exported program has examples of its own. Names
-    left out are what forward calls its inputs, and the result's keys, or `output` and its
-    positions. Where the module keeps state in buffers, each golden case is so many `calls`, one
-    after another.
+    A mapping of inputs counts as `kwargs`; an exported program has its own examples. Missing names
+    default to forward's parameter names for inputs, and for outputs to the result's keys, or to
+    `output` and the positions. If the module keeps state in buffers, each golden case consists of
+    `calls` consecutive calls.
     """
 
     module: torch.nn.Module | ExportedProgram
@@ -269,8 +269,8 @@ class Program:
 def prepare_module(name: str, program: Program) -> Prepared:
     """Export a program and make its golden cases; see `example_goldens` for these.
 
-    Raise UsageError if inputs or names are not what a bundle can have, ExportError if torch.export
-    or eager fails, or the program needs what no target has.
+    Raise UsageError if a bundle cannot have the inputs or names, and ExportError if torch.export or
+    eager fails, or if the program needs what no target has.
     """
     place = f"program {name}"
     if not isinstance(program.calls, int) or not 1 <= program.calls <= _MOST_CALLS:
@@ -295,7 +295,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     try:
         exported = trace(place, module, arguments, keywords, wanted, records=records)
     except ExportError as error:
-        if error.next_step == TRY_ALONE:  # else its advice says more than eager would
+        if error.next_step == TRY_ALONE:  # otherwise its advice is clearer than eager's
             _call_once(place, module, arguments, keywords)
         raise
     own = tuple(map(str, exported.graph_signature.user_inputs))
@@ -307,7 +307,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
     example = dict(zip(inputs, tensors, strict=True))
 
     def called_with(given: Mapping[str, Tensor]) -> Any:
-        """Return what forward takes: the tensors given, and the constants of the example."""
+        """Return forward's arguments: the given tensors, and the constants of the example."""
         values = iter(given.values())
         each = (next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
         return tree_unflatten(each, spec)
@@ -326,7 +326,7 @@ def prepare_module(name: str, program: Program) -> Prepared:
 
 
 def _call_once(place: str, module: Any, arguments: Any, keywords: Any) -> None:
-    """Raise ExportError if eager fails, which says more than the failure of torch.export."""
+    """Raise ExportError if eager fails, which is clearer than the failure of torch.export."""
     module = module.module() if isinstance(module, ExportedProgram) else module
     buffers = {name: value.clone() for name, value in module.named_buffers()}
     given = tree_map_only(Tensor, torch.clone, (arguments, keywords))
@@ -346,7 +346,7 @@ def _call_once(place: str, module: Any, arguments: Any, keywords: Any) -> None:
 
 
 def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram) -> dict[str, int]:
-    """Return the storages of tensors that it reads or writes, by name; state has the module's."""
+    """Return the storages that a program reads or writes, by name; for state, the module's."""
     held = {**program.state_dict, **program.constants, **dict(module.named_buffers())}
     signature, state = program.graph_signature, state_of(program)
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -358,7 +358,7 @@ def _memory(module: torch.nn.Module | ExportedProgram, program: ExportedProgram)
 
 
 def refuse_shared_state(programs: Sequence[Prepared]) -> None:
-    """Raise ExportError if a program writes a buffer that another has: each would keep its own."""
+    """Raise ExportError if a program writes a buffer that another has: they would diverge."""
     for one, other in itertools.permutations(programs, 2):
         for name in state_of(one.program):
             if one.memory.get(name) in other.memory.values():
@@ -370,16 +370,16 @@ def refuse_shared_state(programs: Sequence[Prepared]) -> None:
 def _sizes(
     place: str, program: Program, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> tuple[list[Any], Any]:
-    """Return `dynamic_shapes` by the tensors in their order, and in torch.export's form."""
+    """Return `dynamic_shapes` for the tensors in order, and in torch.export's form."""
     shapes, module = program.dynamic_shapes, program.module
     leaves = tree_leaves((arguments, keywords))
     tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     unknown = [None] * len(tensors)
     if not isinstance(shapes, (Mapping, list, tuple)):
-        return unknown, shapes  # None, or what torch.export takes or refuses
+        return unknown, shapes  # None, or a form that torch.export accepts or refuses
     if not any(shapes.values() if isinstance(shapes, Mapping) else shapes):
         return unknown, None
-    if isinstance(module, ExportedProgram):  # they are called, and not made dynamic
+    if isinstance(module, ExportedProgram):  # sizes are already dynamic or fixed
         own = {n.name: n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"}
         slots = [n for n in module.graph_signature.user_inputs if own.get(n) is not None]
         called = {name: own[name] for name in map(str, slots)}
@@ -398,7 +398,7 @@ def _sizes(
 
 
 def _check_exported(place: str, name: str, value: Any, axes: Any) -> None:
-    """Raise UsageError for sizes that are to be dynamic and are fixed in an exported program."""
+    """Raise UsageError for requested dynamic sizes that an exported program has fixed."""
     for axis, size in axes.items() if isinstance(axes, Mapping) else enumerate(axes or ()):
         dynamic = size is not None and size is not Dim.STATIC and not isinstance(size, int)
         if dynamic and isinstance(value.shape[axis], int):
@@ -409,7 +409,7 @@ def _check_exported(place: str, name: str, value: Any, axes: Any) -> None:
 def _as_exported(
     place: str, spec: TreeSpec, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Order keywords as the program was exported; UsageError if that had other arguments."""
+    """Order keywords as the program was exported; UsageError if its arguments differ."""
     slots, named = spec.children()
     ordered = {name: keywords[name] for name in named.context if name in keywords}
     if len(ordered) < len(keywords) or tree_structure((arguments, ordered)) != spec:
@@ -419,7 +419,7 @@ def _as_exported(
 
 
 def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what to call the program with, tensors laid out as given; anything else is refused."""
+    """Return the arguments for a call, with tensors laid out as given; refuse unsupported ones."""
     arguments: Any = program.inputs
     keywords: dict[str, Any] = dict(program.kwargs)
     if not arguments and not keywords and isinstance(program.module, ExportedProgram):
@@ -439,10 +439,10 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
             raise UsageError(place, fact, _MOVE)
     if not any(isinstance(leaf, Tensor) for _, leaf in leaves):
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
-    called = getattr(program.module, "forward", None)  # an ExportedProgram checks by itself
+    called = getattr(program.module, "forward", None)  # an ExportedProgram checks its own arguments
     if called and (fault := misfit(called, keywords, len(given[0]))):
         raise UsageError(place, f"cannot be called so: {fault}", "Correct inputs= or kwargs=")
-    # One object for each, so that sizes can be said of one that is given twice.
+    # One object for each, so that a tensor given twice can have sizes for each use.
     alone: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(Tensor, Tensor.detach, given)
     refuse_dropped_tokens(place, given, alone)
     return alone
@@ -451,9 +451,9 @@ def _example(place: str, program: Program) -> tuple[tuple[Any, ...], dict[str, A
 def _input_names(
     place: str, program: Program, own: Sequence[str], keywords: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Name the inputs: those given by keyword keep the keyword's, wherever it is listed.
+    """Return the inputs' names: those given by keyword keep their keyword, wherever it is listed.
 
-    Raise UsageError if names could be meant for one keyword or for another.
+    Raise UsageError if a name could mean one keyword or another.
     """
     if alike := [name for name in keywords if name.lower() != name and name.lower() in keywords]:
         fact = f"the keywords {alike[0]} and {alike[0].lower()} differ in case alone"
@@ -476,7 +476,7 @@ def _input_names(
 def _names(
     place: str, wanted: Mapping[str, Sequence[str]], kind: str, own: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the user's names, as many as there are and each once, else the program's."""
+    """Return the user's names, which must be complete and unique, or else the program's."""
     if strange := sorted(set(wanted) - {"inputs", "outputs"}):
         raise UsageError(place, f"names has {strange[0]!r}", 'It holds "inputs" and "outputs"')
     names = tuple(wanted.get(kind) or own)

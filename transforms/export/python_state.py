@@ -1,4 +1,4 @@
-"""State that Python keeps between calls, which no artifact has: refused by name and line.
+"""Refuse state that Python keeps between calls, which no artifact has, by name and line.
 
 A module is called twice on its example, from the same buffers and random seed. If a value that it
 holds changes, it is also called in other orders and on other inputs. State is refused if results
@@ -38,18 +38,18 @@ from zoo.sources.random_weights import torch_threads
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name, nested or constant
 Keys = tuple[Any, ...]  # path from the module: attributes, items, names in a function
-Contents = dict[Keys, tuple[object, object]]  # each thing and its value
+Contents = dict[Keys, tuple[object, object]]  # each object and its value
 
 _MOST_CALLED = (
     5_000_000  # numbers in parameters; larger modules that did not change are called once
 )
-_ROUNDS = 4  # of three calls each, of a module that changes with every call, and ...
-_SMALL, _MORE_ROUNDS = 20_000, 43  # ... of one with no more numbers in parameters
-_LONGER = 64  # times a list that grows is longer in the end
-_FAR = 10**6  # from a counter's number: what happens only once in so many calls would happen
+_ROUNDS = 4  # of three calls each, for a module that changes with every call, and ...
+_SMALL, _MORE_ROUNDS = 20_000, 43  # ... for one with at most that many numbers in parameters
+_LONGER = 64  # factor by which a growing list is lengthened
+_FAR = 10**6  # added to a counter, to trigger what happens once in many calls
 _MOST_COPIED = 2**20  # numbers in a parameter; larger ones are shared with copies
-_OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # homes of objects that stay closed
-_CLOSED = (*_OPAQUE, "torchvision.", "transformers.")  # homes of functions and classes that do
+_OPAQUE = ("torch.", "logging.", "threading.", "builtins.")  # modules of objects not searched
+_CLOSED = (*_OPAQUE, "torchvision.", "transformers.")  # modules of functions and classes not read
 _UNSEEN = "Keep state in buffers, and pass noise as an input"
 _STEP = (
     "Only buffers are kept: self.register_buffer('state', torch.zeros(...)), written in place, "
@@ -57,7 +57,7 @@ _STEP = (
 )
 
 
-@torch_threads(1)  # a fork may follow, which has this thread alone
+@torch_threads(1)  # a fork may follow, which has only this thread
 def refuse_python_state(place: str, module: nn.Module, inputs: Inputs, prefix: str = "") -> None:
     """Raise ExportError if results depend on state in Python; names lose the prefix.
 
@@ -108,9 +108,9 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _run(module: nn.Module, *calls: Inputs, fresh: bool = False) -> list[list[Tensor]]:
-    """Return results of calls in a row (none of one that fails), which leave buffers as they are.
+    """Return results of consecutive calls (empty for a failing one), which leave buffers unchanged.
 
-    If it is fresh, only buffers go on from call to call.
+    If `fresh`, only buffers are carried from call to call.
     """
     buffers = {n: value.detach().clone() for n, value in module.named_buffers()}
 
@@ -125,7 +125,7 @@ def _run(module: nn.Module, *calls: Inputs, fresh: bool = False) -> list[list[Te
     results: list[list[Tensor]] = []
     for inputs in calls:
         results.append([])
-        with suppress(Exception):  # a model may raise whatever it likes
+        with suppress(Exception):  # a model may raise anything
             results[-1] += run_exactly(partial(call, inputs=inputs), {}).values()
     return results
 
@@ -136,7 +136,7 @@ def _is_plain(thing: Any) -> bool:
 
 
 def _equal(one: list[Tensor], other: list[Tensor], *, cancel: bool = False) -> bool:
-    """Return whether results are the same; where sums cancel they may err as the largest does."""
+    """Return whether results are equal; with `cancel`, up to a part of the largest element."""
 
     def bounds(a: Tensor) -> tuple[float, float]:
         is_plain = not cancel or not a.numel()
@@ -163,7 +163,7 @@ def _is_memory(module: nn.Module, used: nn.Module, inputs: Inputs, rounds: int) 
 
 
 def _is_read(used: nn.Module, inputs: Inputs, evolving: Iterable[Keys]) -> bool:
-    """Return whether results differ once what every call changes is far from what it was."""
+    """Return whether results differ if values that every call changes are set far away."""
     [known] = _run(used, inputs)
     for place in dict.fromkeys(keys[:-1] for keys in evolving):
         held = _at(used, place)
@@ -193,12 +193,12 @@ def _refill(held: list[Any] | deque[Any], values: Iterable[Any]) -> None:
 
 
 def _moved(value: Any) -> Any:
-    """Return a tensor of other numbers, none of them 0; anything else as it is."""
+    """Return a tensor with other numbers, none of them 0; return anything else unchanged."""
     return _other(value) + 1 if _is_plain(value) and value.dtype != torch.bool else value
 
 
 def _write(holder: Any, key: Any, value: object) -> None:
-    """Give one of `_parts(holder)` another value, where it can be written."""
+    """Set one of `_parts(holder)` to another value, if it is writable."""
     with suppress(AttributeError, IndexError, TypeError, ValueError):
         if isinstance(holder, (dict, list, deque)):
             holder[key] = value
@@ -214,19 +214,19 @@ def _write(holder: Any, key: Any, value: object) -> None:
 
 
 def _noise() -> object:
-    """Return the state of the random numbers that Python and NumPy share."""
+    """Return the state of the random generators that Python and NumPy share globally."""
     return random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - the old one is shared
 
 
 def _draws(used: nn.Module, inputs: Inputs) -> bool:
-    """Return whether another call draws as well: no other thread did."""
+    """Return whether another call draws too, which rules out another thread."""
     before = _noise()
     _run(used, inputs)
     return _noise() != before
 
 
 def _contents(module: nn.Module) -> Contents:
-    """Return what a module holds besides buffers; the list of things grows as it is read."""
+    """Return a module's contents besides buffers; `things` grows while it is read."""
     contents, seen, things = Contents(), set[int](), [(Keys(), module)]
     for keys, thing in things:
         parts = _parts(thing)
@@ -244,7 +244,7 @@ def _changes(one: Contents, other: Contents) -> dict[Keys, tuple[object, object]
 
 
 def _parts(thing: Any) -> dict[Any, Any]:
-    """Return what a thing holds, by name or position; nothing if it is not opened."""
+    """Return an object's parts, by name or position; nothing if it is not searched."""
     if isinstance(thing, dict):
         return dict(thing)
     if isinstance(thing, (list, tuple, deque)):
@@ -262,7 +262,7 @@ def _parts(thing: Any) -> dict[Any, Any]:
     own = _of_class(thing) | {n: v for n, v in held if n != "_buffers"}
     if is_module:
         own.setdefault("forward", getattr(type(thing), "forward", None))  # TorchScript's raises
-    with suppress(TypeError, ValueError):  # not a function, or a cell is empty yet
+    with suppress(TypeError, ValueError):  # not a function, or a cell is still empty
         closed = inspect.getclosurevars(thing)
         kept = {"__defaults__": thing.__defaults__, "__kwdefaults__": thing.__kwdefaults__}
         own |= {**kept, **closed.globals, **closed.nonlocals}
@@ -278,7 +278,7 @@ def _is_from(thing: Any, homes: tuple[str, ...]) -> bool:
 
 
 def _of_class(thing: Any) -> dict[str, Any]:
-    """Return the values that a thing's classes hold, and those in its slots."""
+    """Return the values that an object's classes hold, and those in its slots."""
     own = dict[str, Any]()
     for kind in type(thing).__mro__:
         if _is_from(kind, _CLOSED):
@@ -292,23 +292,23 @@ def _of_class(thing: Any) -> dict[str, Any]:
 
 
 def _value(thing: Any) -> object:
-    """Return a value that differs once a thing has changed."""
+    """Return a value that differs once an object has changed."""
     if _is_plain(thing):
         return content_digest(thing)
     if isinstance(thing, (list, deque)):
         return tuple(map(id, thing))
     if hasattr(type(thing), "tobytes"):  # NumPy's; torch.ops has any name
         return thing.tobytes()
-    if hasattr(type(thing), "bit_generator"):  # NumPy's random numbers
+    if hasattr(type(thing), "bit_generator"):  # NumPy's random generators
         return repr(thing.bit_generator.state)
     if hasattr(type(thing), "__next__"):
-        with suppress(TypeError):  # a generator does not tell where it is
+        with suppress(TypeError):  # a generator does not expose its position
             return repr(thing.__reduce__())
     return repr(thing) if type(thing).__module__ in {"builtins", "itertools"} else id(thing)
 
 
 def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys, str]:
-    """Return the user's line after which each thing first differs, by a call under a tracer."""
+    """Return the user's line after which each object first differs, by a call under a tracer."""
     lines, last, values = dict[Keys, str](), "a call", dict[Keys, object]()
 
     def trace(frame: Any, event: str, _: object) -> Any:
@@ -317,7 +317,7 @@ def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys,
             value = _value(_at(module, keys))
             if values.setdefault(keys, value) != value:
                 lines.setdefault(keys, last)
-        # After a return, its caller's line goes on.
+        # After a return, execution continues on its caller's line.
         for user, number in traceback.walk_stack(frame.f_back if event == "return" else frame):
             file = user.f_code.co_filename
             if not file.startswith(NOT_THEIRS):
@@ -336,7 +336,7 @@ def _lines(module: nn.Module, inputs: Inputs, changed: list[Keys]) -> dict[Keys,
 
 
 def _name(keys: Keys) -> str:
-    """Return `cell.hidden`, `history[0]`."""
+    """Return a path such as `cell.hidden` or `history[0]`."""
     hidden = ("_parameters", "_modules", "forward", "__self__", "args", "__kwdefaults__")
     shown = (k for k in keys if k not in hidden)
     return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in shown).lstrip(".")

@@ -1,4 +1,4 @@
-"""What no target can run, refused by name right after the export, all at once."""
+"""Refuse what no target can run, by name, right after the export and all at once."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def refuse_unsupported(
 ) -> None:
     """Raise ExportError if a program, in inference form, needs what no target has.
 
-    Named with module path and source line: parameters and inputs that are written, and buffers by
-    modules in training mode (of `module`, where the program was exported from one); random numbers;
-    sizes and values read from tensors; dtypes that artifacts do not know; inputs and results that
-    are no tensors.
+    The error lists, with module path and source line: parameters and inputs that are written, and
+    buffers written by modules in training mode (of `module`, if the program was exported from one);
+    random numbers; sizes and values read from tensors; dtypes that artifacts do not support; inputs
+    and results that are not tensors.
     """
     nodes = {node.name: node for node in program.graph.nodes}
     used = _used(program)
@@ -54,7 +54,7 @@ def refuse_unsupported(
 
 
 def _used(program: ExportedProgram) -> list[Node]:
-    """Return the nodes that what is returned or written depends on, in graph order."""
+    """Return the nodes on which returned or written values depend, in graph order."""
     found = producers(program.graph.output_node())
     return [n for n in program.graph.nodes if n in found]
 
@@ -97,7 +97,7 @@ def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
 def _written_in_training(
     program: ExportedProgram, nodes: dict[str, Node], module: torch.nn.Module | None
 ) -> Iterator[str]:
-    """Yield statistics that are not state, as batch normalisation gathers them."""
+    """Yield buffers that a module in training mode writes, such as batch statistics."""
     if module is None:
         return
     for node, name in program.graph_signature.buffers_to_mutate.items():

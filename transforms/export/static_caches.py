@@ -1,4 +1,4 @@
-"""Caches of fixed size as transformers has them (`StaticCache`): their tensors become buffers."""
+"""transformers' caches of fixed size (`StaticCache`): their tensors become buffers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _Place = tuple[Any, str]  # a layer of a cache, and the attribute that holds a t
 def with_caches_as_state(
     place: str, module: nn.Module, inputs: Iterable[Any], keywords: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Return a module that keeps its static caches in buffers, and keywords without these.
+    """Return a module that keeps its static caches in buffers, and the keywords without caches.
 
-    A cache is an argument by keyword, or an attribute of the module. One that has no tensors yet
-    gets them by a call of eager; the caller's own is not written. Raise UsageError if a layer of
-    one slides, which counts its tokens in Python.
+    A cache is a keyword argument, or an attribute of the module. One without tensors gets them by
+    an eager call; the caller's own cache is not written. Raise UsageError if a cache has a sliding
+    layer, which counts its tokens in Python.
     """
     rest = dict(keywords)
-    utilities = sys.modules.get("transformers.cache_utils")  # else nobody has made one
+    utilities = sys.modules.get("transformers.cache_utils")  # if not imported, there are none
     kind: Any = utilities and utilities.StaticCache
     caches = {n: c for n, c in {**vars(module), **keywords}.items() if kind and isinstance(c, kind)}
     if not caches:
@@ -54,14 +54,14 @@ def with_caches_as_state(
 
 
 def _keep(module: nn.Module, given: dict[str, Any], names: list[str], kind: type) -> None:
-    """Give a module buffers for the tensors of its caches, and a class that lends these to them."""
+    """Register buffers for the tensors of a module's caches, and a class that lends them back."""
     module.__dict__["_static_caches"] = given
     for name, place in _places(module, names):
         module.register_buffer(name, getattr(*place), persistent=False)
         setattr(*place, None)
     base = type(module)
 
-    @functools.wraps(base.forward)  # with the caches' names, of which None is the default
+    @functools.wraps(base.forward)  # with the caches' names, whose default is None
     def forward(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:
         with _lent(self, names):
             result = base.forward(self, *arguments, **keywords | vars(self)["_static_caches"])
@@ -72,7 +72,7 @@ def _keep(module: nn.Module, given: dict[str, Any], names: list[str], kind: type
 
 
 def _places(module: nn.Module, names: list[str]) -> Iterator[tuple[str, _Place]]:
-    """List the tensors of caches with names for buffers, e.g. `past_key_values_keys_0`."""
+    """Yield the tensors of caches with names for buffers, e.g. `past_key_values_keys_0`."""
     caches = {**vars(module), **vars(module)["_static_caches"]}
     for name in names:
         for number, layer in enumerate(caches[name].layers):
@@ -84,7 +84,7 @@ def _places(module: nn.Module, names: list[str]) -> Iterator[tuple[str, _Place]]
 
 @contextmanager
 def _lent(module: nn.Module, names: list[str]) -> Iterator[None]:
-    """Let caches hold a module's buffers for one call, so that what they write is its state."""
+    """Make caches hold a module's buffers for one call, so that their writes are its state."""
     places = list(_places(module, names))
     for name, (layer, attribute) in places:
         setattr(layer, attribute, getattr(module, name))

@@ -53,7 +53,7 @@ from zoo.spec import ProgramSpec
 
 _MATRIX = 2
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-# What torch says of every recurrent layer too; `python_state` has seen whether it matters.
+# torch warns so for every recurrent layer too; `python_state` has checked whether it matters.
 _ASSIGNED = r"The tensor attributes? (.|\n)* assigned during export"
 _CAUSES = re.compile(r"Caused by: .*?([\w./-]+\.py):(\d+) in ")
 _LINES = re.compile(r'File "(.+?)", line (\d+)')
@@ -72,10 +72,10 @@ TRY_ALONE = "Try the model under torch.export by itself; arguments of forward ca
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
-    """Return a times a transposed weight of S q + Z, (M, N) of A's dtype, summed up in float32.
+    """Return A times a transposed weight of S q + Z, (M, N) of A's dtype, summed in float32.
 
-    A is (M, K), floating; B (N, K / 2), uint8: two numbers q of 0 to 15 a byte, the first in its
-    lower half; S (N, K / group_size), scales, and Z what is added to each product of a scale: minus
+    A is (M, K), floating; B is (N, K / 2), uint8: two numbers q from 0 to 15 per byte, the first in
+    the lower half; S is (N, K / group_size), the scales; Z is added to each scaled number: minus
     the whole number that means zero, times the scale. `group_size` divides K.
     """
     numbers = torch.stack((B & 15, B >> 4), -1).flatten(1).float()
@@ -83,9 +83,9 @@ def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -
     return (A.float() @ (numbers * scales + offsets).t()).to(A.dtype)
 
 
-# torchao's experimental quantisation for Metal makes this operator of a linear layer (pytorch/ao,
-# torchao/experimental: quant_api.py, kernels/mps/src/packing.h), by a library of Macs alone, which
-# is imported first where it is there. What it lacks is declared here; Metal's runtime alone has it.
+# torchao's experimental quantisation for Metal makes a linear layer this operator (pytorch/ao,
+# torchao/experimental: quant_api.py, kernels/mps/src/packing.h), by a library for Macs only, which
+# is imported first if present. We declare what it lacks; only Metal's runtime implements it.
 declare(
     "_linear_fp_act_4bit_weight(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor",
     packed_linear,
@@ -95,7 +95,7 @@ declare(
 aten = torch.ops.aten
 
 
-# Torch's own code asks the values whether to warn; a tensor that is traced has none.
+# torch's own code reads values to decide on a warning; a traced tensor has no values.
 @aten.cov.default.py_impl(_COMPOSITE)
 def covariance(
     self: Tensor,
@@ -104,7 +104,7 @@ def covariance(
     fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Tensor:
-    """Return covariances of rows, each observation with its weights (torch.cov)."""
+    """Return the covariances of rows, with each observation weighted (torch.cov)."""
     rows = self if self.dim() == _MATRIX else self.reshape(1, -1)
     given = [weights for weights in (fweights, aweights) if weights is not None]
     weights = math.prod(given, start=rows.new_ones(rows.shape[1], dtype=torch.int64))
@@ -119,7 +119,7 @@ def covariance(
 
 @aten.corrcoef.default.py_impl(_COMPOSITE)
 def correlation(self: Tensor) -> Tensor:
-    """Return correlations of rows (torch.corrcoef)."""
+    """Return the correlations of rows (torch.corrcoef)."""
     found = covariance(self)
     if not found.dim():
         return found / found
@@ -127,7 +127,7 @@ def correlation(self: Tensor) -> Tensor:
     return (found / deviation[:, None] / deviation).clip(-1, 1)
 
 
-# Torch's own without gradients reads the length as a number, which fixes a dynamic one.
+# torch's own function without gradients reads the length as a number, which fixes a dynamic one.
 @aten.max_pool1d.default.py_impl(_COMPOSITE)
 def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
     """Return the maximum of each window of a signal (torch.max_pool1d)."""
@@ -135,7 +135,7 @@ def largest_of_windows(self: Tensor, *window: Any, **how: Any) -> Tensor:
     return largest
 
 
-# Torch's decompositions read the number of a reduction as its name; its kernels know it.
+# torch's decompositions read a reduction's number as its name; its kernels know the number.
 for _loss in (aten.hinge_embedding_loss, aten.margin_ranking_loss, aten.nll_loss):
     decomposition_table.pop(_loss.default, None)
 
@@ -151,9 +151,9 @@ def trace(
 ) -> ExportedProgram:
     """Return a module as a graph in inference form: functional, composite operators kept.
 
-    Code is made for the strides of an example, and one input of a tensor given twice. So each is
-    laid out anew as artifacts take it, row after row, in memory of its own. Tensors within others
-    become inputs of their own, constants none. A program that is exported already is only brought
+    Code is generated for an example's strides, and a tensor given twice would be one input. So each
+    is copied into the layout that artifacts take: row-major, in its own memory. Nested tensors
+    become inputs of their own; constants do not. A program that is already exported is only brought
     into this form. Records of export's passes are appended to `records`. Raise ExportError if
     tracing fails, finds a dimension's range too wide, or the program needs what no target has.
     """
@@ -170,7 +170,7 @@ def trace(
                 program = _exported(place, module, given, named, shapes, records=made)
     except MenagerieError:
         raise
-    except Exception as error:  # torch raises many kinds here; all mean the same to the user
+    except Exception as error:  # torch raises many types; all mean the same to the user
         raise _failed(place, error, module) from error
     own = None if isinstance(module, ExportedProgram) else module
     refuse_unsupported(place, program, own)
@@ -181,7 +181,7 @@ def _exported(
     place: str, module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any],
     shapes: Any, *, records: list[PassRecord],
 ) -> ExportedProgram:  # fmt: skip
-    """Export; where torch doubts that all sizes take the same way, let each be tried."""
+    """Export; if torch doubts that all sizes take the same path, defer that check and try each."""
 
     def export(**how: Any) -> ExportedProgram:
         with (
@@ -205,14 +205,14 @@ def _exported(
         try:
             with naming_lines():
                 exported = export(prefer_deferred_runtime_asserts_over_guards=True)
-        except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
+        except Exception:  # noqa: BLE001 (torch raises many types, and the first error was clearer)
             raise doubt from None
         records.clear()
         return _decomposed(place, flat(exported), records, deferred=True)
 
 
 def _scan_of_any_length(operator: Any, leaves: Any, **how: Any) -> Any:
-    """Scan axis 0 by distances of 1, 2, 4, ...; torch's own fixes all sizes of what it halves."""
+    """Scan axis 0 by distances of 1, 2, 4, ...; torch's own halving fixes all sizes."""
     if all(isinstance(size, int) for x in leaves for size in x.shape):
         return generic_associative_scan(operator, leaves, **how)  # type: ignore[no-untyped-call]
     for step in (1 << n for n in range(31)):
@@ -228,7 +228,7 @@ _write = Tensor.__setitem__
 
 
 def _write_view(x: Tensor, index: Any, value: Any) -> None:
-    """Write x[index] = value: torch.export knows tensors and sizes as places of reads alone."""
+    """Write x[index] = value; torch.export supports tensor and size indices only for reads."""
     places = index if isinstance(index, tuple) else (index,)
     if all(type(i) in _VIEWING or is_place(i) for i in places):
         x, index = x[index], ...
@@ -236,7 +236,7 @@ def _write_view(x: Tensor, index: Any, value: Any) -> None:
 
 
 def _apart(result: Tensor) -> Tensor:
-    """Return a copy of a view at a place that is a tensor: torch returns none of written memory."""
+    """Return a copy of a view at a tensor's position: torch returns no view of written memory."""
     return result.clone() if free_unbacked_symbols(result.storage_offset()) else result
 
 
@@ -244,9 +244,9 @@ def _apart(result: Tensor) -> Tensor:
 def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
     """Copy what forward assigns to a buffer into that buffer when forward ends.
 
-    Where its result has None in it, that is left out (`named_tensors`).
-    torch.export of this version forgets a new tensor that a submodule's buffer is assigned
-    (`self.cache = new`), without a word; it knows writes in place (`self.cache.copy_(new)`).
+    Also remove None from its result (`named_tensors`).
+    This torch.export silently drops a new tensor that is assigned to a submodule's buffer
+    (`self.cache = new`); it supports writes in place (`self.cache.copy_(new)`).
     """
     forward = module.forward
 
@@ -255,7 +255,7 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
         before = [(o, n, tensor) for o in module.modules() for n, tensor in o._buffers.items()]
         result = forward(*arguments, **keywords)
         assigned = []
-        for owner, name, old in before:  # all are read before any is written: two may be exchanged
+        for owner, name, old in before:  # read all before writing any: two may be swapped
             if (new := owner._buffers.get(name)) is old:
                 continue
             if old is None or new is None:
@@ -279,7 +279,7 @@ def assigned_in_place(module: torch.nn.Module) -> Iterator[None]:
 
 
 def with_own_state(program: ExportedProgram) -> ExportedProgram:
-    """Return the same program, its state no longer the tensors that the module has and writes."""
+    """Return the program with copies of its state, so that the module's tensors stay separate."""
     for name in state_of(program):
         holder = program.state_dict if name in program.state_dict else program.constants
         holder[name] = holder[name].detach().clone()
@@ -289,7 +289,7 @@ def with_own_state(program: ExportedProgram) -> ExportedProgram:
 def flat(program: ExportedProgram) -> ExportedProgram:
     """Return the program with positional tensors as inputs and Python's containers as results.
 
-    Constants are in the graph already. What is called with tensors alone stays as it is.
+    Constants are in the graph already. A program called with tensors alone is returned unchanged.
     """
     call, specs = program.call_spec, program.graph_signature.input_specs
     constants = [spec for spec in specs if isinstance(spec.arg, ConstantArgument)]
@@ -335,10 +335,10 @@ def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
     _: Any, query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: Any,
     scale: float, options: Any, of_score: tuple[Any, ...] = (), of_mask: tuple[Any, ...] = (),  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Write out an attention whose scores a model's own functions change and mask.
+    """Decompose an attention whose scores a model's own functions change and mask.
 
-    Beside its result the logarithms to base 2 of what weights were divided by, and the same again
-    in place of the largest scores, which torch gives on no CPU (torch.nn.attention.flex_attention).
+    Besides its result, return the base-2 logarithms of the weights' divisors, and again instead of
+    the largest scores, which torch returns on no CPU (torch.nn.attention.flex_attention).
     """
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
@@ -355,7 +355,7 @@ def _flex_attention(  # noqa: PLR0917 - PyTorch's own list
 
 
 def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
-    """Return torch.export's dynamic shapes, by the program's inputs in order."""
+    """Return torch.export's dynamic shapes for the program's inputs in order."""
     dims: dict[str, Any] = {}
     for name, bounds in spec.dimensions.items():
         step = bounds.multiple_of
@@ -369,7 +369,7 @@ def dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
 
 
 def _unwritable(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:
-    """Return the first parameter or buffer whose name no code of Python's can have, and why not."""
+    """Return the first parameter or buffer whose name is not valid in Python code, and why."""
     for name, _ in (*module.named_parameters(), *module.named_buffers()):
         for part in name.split("."):
             if keyword.iskeyword(part):
@@ -396,7 +396,7 @@ def _shared_memory(module: torch.nn.Module | ExportedProgram) -> str:
 
 
 def _failed(place: str, error: Exception, module: torch.nn.Module | ExportedProgram) -> ExportError:
-    """Return torch's error, in a user's words where we have some, with the user's line."""
+    """Return torch's error with the user's line, reworded for users where possible."""
     text, where = str(error), ""
     told = [*_CAUSES.findall(text), *_LINES.findall(text)]
     for each in (error, error.__context__):
@@ -451,7 +451,7 @@ _ADVICE = {  # likewise
     "Pending unbacked symbols": "Make tables of nonzero or combinations in __init__",
     "fake tensor in the exported program": "Write into buffers alone, and not through `.data`. "
     "Write derivatives out",
-    "no attribute 'constant'": _WRITTEN_OUT,  # of torch.func.jacfwd
+    "no attribute 'constant'": _WRITTEN_OUT,  # from torch.func.jacfwd
     "register it as buffer": "Write into no tensor outside the module: keep state in a buffer, "
     "self.register_buffer('state', torch.zeros(...))",
     "is registered in forward": "Register it in __init__, with its first value",
