@@ -1,1 +1,1 @@
-"""Golden cases: the inputs a program is proven on, and what eager PyTorch answers."""
+"""Golden cases: the inputs a program is proven on, and eager PyTorch's outputs for them."""

@@ -1,9 +1,9 @@
-"""Golden cases: seeded inputs, what eager PyTorch makes of them, and what it makes in float64.
+"""Golden cases: seeded inputs, eager PyTorch's outputs for them, and outputs in float64.
 
-Noise at telling sizes comes first. A last case has real samples where the entry has some, else what
-is like pictures or speech where the program takes these. Float64 is the truth beside which eager
-and artifact are measured: of the case that looks like data, which has the smallest sizes that show
-something; of the first where none does.
+Noise at telling sizes comes first. The last case has real samples if the entry has some, or else
+synthetic pictures or speech if the program takes these. Float64 is the truth against which eager
+and artifact are measured: on the case that looks like data, which has the smallest telling sizes,
+or on the first case if none does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ aten = torch.ops.aten
 class GoldenCase:
     """One call of a program: sizes of the dynamic dimensions, inputs, and eager's outputs.
 
-    A program that keeps state has runs of such calls, one after another.
+    The cases of a program that keeps state form runs of consecutive calls.
     """
 
     dimensions: dict[str, int]
@@ -53,20 +53,20 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """Sizes of the dynamic dimensions, and what the inputs will be like."""
+    """Sizes of the dynamic dimensions, and the kind of the inputs."""
 
     dimensions: dict[str, int]  # by name
     kind: CaseKind  # of the inputs
-    fixed: str = "its fixed sizes"  # in errors, what it is called where no size is dynamic
-    # What to do where eager fails on it
+    fixed: str = "its fixed sizes"  # its name in errors if no size is dynamic
+    # The advice if eager fails on it
     step: str = "Fix the inputs, arguments or ranges in the manifest"
 
 
 def planned_cases(spec: ProgramSpec, real: Mapping[str, Tensor] | None = None) -> list[PlannedCase]:
-    """Return plan every case: in noise each dimension is seen at an odd middle value, low and high.
+    """Return all cases; noise covers each dimension at an odd middle value, low and high.
 
     The first case is the middle one, so that it serves as a typical size where one is needed. Noise
-    repeats middle, low and high with other seeds until `golden_cases` are reached.
+    repeats middle, low and high with other seeds until there are `golden_cases`.
     """
     noise, last = telling_sizes(spec.dimensions), _lifelike_case(spec, real)
     count = max(len(noise), spec.golden_cases - len(last))
@@ -86,7 +86,7 @@ def _lifelike_case(spec: ProgramSpec, real: Mapping[str, Tensor] | None) -> list
 
 
 def _content(spec: InputSpec) -> Content | None:
-    """Return what an input holds, unless the entry says that it is no number by chance."""
+    """Return an input's content; None unless the entry draws normal or uniform numbers for it."""
     drawn = spec.sample.kind in {SampleKind.NORMAL, SampleKind.UNIFORM}
     return content_of(spec) if drawn else None
 
@@ -94,8 +94,8 @@ def _content(spec: InputSpec) -> Content | None:
 def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
     """Return all dimensions in the middle (odd), all at their lowest, all highest, then mixtures.
 
-    In these one dimension is low among high ones, or high among low ones: any two of n dimensions
-    are seen at each pair of their ends, in 2 n cases instead of 2**n.
+    In a mixture one dimension is low among high ones, or high among low ones: any two of n
+    dimensions are tried at each pair of their ends, in 2 n cases instead of 2**n.
     """
     if not dimensions:
         return [{}]
@@ -121,9 +121,9 @@ def make_inputs(
 ) -> dict[str, Tensor]:
     """Sample every input of a program.
 
-    Unless the case is noise, pictures and speech are like such, and masks let all of them be seen.
-    Each input draws from its own generator, so order does not matter. Those declared float32 take
-    the model's dtype, so that half models get half inputs. `real` are those of a case with samples.
+    Unless the case is noise, pictures and speech are lifelike, and masks reveal all of them. Each
+    input draws from its own generator, so the order does not matter. Inputs declared float32 take
+    the model's dtype, so that half models get half inputs. `real` are the inputs of a sample case.
     """
     if planned.kind is CaseKind.SAMPLE and real is not None:
         return {i.name: real[i.name].to(input_dtype(i, dtype)) for i in spec.inputs}
@@ -133,7 +133,7 @@ def make_inputs(
 def first_inputs(
     model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """Return the inputs of the first case that `make_goldens` makes of the same."""
+    """Return the inputs of the first case that `make_goldens` makes from the same arguments."""
     first = planned_cases(spec, real)[0]
     return make_inputs(spec, first, seed=0, dtype=model_dtype(model), real=real)
 
@@ -148,8 +148,8 @@ def make_goldens(
 ) -> list[GoldenCase]:
     """Make the golden cases of a manifest's program by `run_cases`; the model's buffers stay.
 
-    Where the entry has samples, `real` are the inputs of the last case; they are one call's, so a
-    run of several has none of them.
+    If the entry has samples, `real` are the inputs of the last case; they suffice for one call, so
+    a run of several calls does not use them.
     """
     dtype = model_dtype(model)
 
@@ -168,11 +168,11 @@ def run_cases(
     eager: Eager,
     calls: int,
 ) -> list[GoldenCase]:
-    """Run eager on every case, in one thread: two machines then give the same bytes.
+    """Run eager on every case, in one thread, so that two machines produce the same bytes.
 
-    `inputs` makes those of a case, by its number, and of one of its calls; neither `eager` nor what
-    it returns changes them. Noise is drawn anew where a short output is nearly 0. `calls` follow
-    each other from the first state on, more than one only of a program with state; the cases are
+    `inputs` makes the inputs for a case, its number and one of its calls; `eager` does not change
+    them or its results. Noise is redrawn if a short output is nearly 0. `calls` follow each other
+    from the first state on, and are more than one only for a program with state; the cases are
     these calls, run after run. Raise ExportError, at `place`, if inputs cannot be drawn or eager
     fails on a case, with its sizes; or if its outputs could prove nothing: there is none, or one
     has no finite element in any case.
@@ -225,7 +225,7 @@ def _calls(
 
 
 def _is_near_zero(case: GoldenCase, others: Sequence[GoldenCase]) -> bool:
-    """Return whether a short output is nearly 0 by chance, where a ratio to it says nothing."""
+    """Return whether a short output is nearly 0 by chance, so that a ratio to it is meaningless."""
     return any(
         _largest(value) < _NEAR * max(_largest(other.outputs[name]) for other in others)
         for name, value in case.outputs.items()
@@ -239,8 +239,8 @@ def _largest(value: Tensor) -> float:
 
 
 def run_exactly(call: Call, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what a call gives in one thread, of a copy of the inputs."""
-    # What a mode keeps it from compiling, torch would not compile outside either from then on.
+    """Return the result of a call in one thread, on a copy of the inputs."""
+    # If a mode blocked compilation of a function, torch would not compile it later either.
     eager = torch.compiler.set_stance("force_eager")
     trees = patch("torch._higher_order_ops.utils._hop_compile_and_call", _in_trees)
     with torch.no_grad(), torch_threads(1), eager, trees, TiesInOrder():  # type: ignore[no-untyped-call]
@@ -248,7 +248,7 @@ def run_exactly(call: Call, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _in_trees(loop: Any, arguments: Sequence[Any]) -> Any:
-    """Call one of torch's loops, which knows dictionaries and lists of tensors if compiled only."""
+    """Call one of torch's loops, which supports dictionaries and lists only when compiled."""
     shapes, *_, body = [], *filter(callable, arguments)
 
     def flat(*tensors: Any) -> tuple[Any, ...]:
@@ -261,7 +261,7 @@ def _in_trees(loop: Any, arguments: Sequence[Any]) -> Any:
 
 
 class EagerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode of eager calls, without torch's guards: `run_exactly` compiles nothing."""
+    """A mode for eager calls, without torch's guards, since `run_exactly` compiles nothing."""
 
     supports_higher_order_operators = True
 
@@ -271,14 +271,14 @@ class EagerMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class TiesInOrder(EagerMode):  # type: ignore[no-untyped-call]
-    """Inside, equal values of sorts and selections keep their order; norms of halves round once.
+    """A mode in which equal values of sorts and selections keep their order; half norms round once.
 
-    Eager leaves it open which of equal values comes first; an artifact, whose sorts are stable,
-    could not be compared with it.
+    Eager leaves open which of equal values comes first; an artifact, whose sorts are stable, could
+    not be compared with it.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute what is asked for, by a stable sort where that settles an order."""
+        """Compute the requested call, by a stable sort if that determines an order."""
         return _IN_ORDER.get(func, func)(*args, **(kwargs or {}))
 
 
@@ -286,24 +286,24 @@ _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 class _Widened(EagerMode):  # type: ignore[no-untyped-call]
-    """Inside, what a model makes, casts to or keeps in float32 is in float64."""
+    """A mode in which float32 values that a model makes, casts to or keeps are float64."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute with wide arguments, and make what is wide."""
+        """Compute with widened arguments, which make a wide result."""
         wide = {name: _widened(value) for name, value in (kwargs or {}).items()}
         found = func(*map(_widened, args), **wide)
         return _decided(*found) if func in _NORMS else found
 
 
 def _decided(normal: Tensor, mean: Any, inverse: Tensor) -> tuple[Any, ...]:
-    """Return a norm with NaN in rows whose squares float32 holds or not by the order of sums."""
+    """Return a norm with NaN in rows whose squares may overflow float32, depending on sum order."""
     rows = normal.reshape(*inverse.shape, -1)
     lost = inverse[..., None] * 2.0**63 < rows.shape[-1]  # half of the largest number's root
     return rows.masked_fill(lost, torch.nan).reshape(normal.shape), mean, inverse
 
 
 def _widened(value: Any) -> Any:
-    """Return an argument, or a list of such, with float64 in place of float32."""
+    """Return an argument, or a list of arguments, with float64 instead of float32."""
     if isinstance(value, Tensor):
         return value.to(_WIDE[value.dtype]) if value.dtype in _WIDE else value
     if isinstance(value, (list, tuple)):
@@ -314,7 +314,7 @@ def _widened(value: Any) -> Any:
 def in_float64(eager: Eager) -> Call | None:
     """Return the first call with weights, inputs and arithmetic in float64.
 
-    None for a model that cannot be copied. The call may raise what the model has against float64.
+    Return None if the model cannot be copied. The call raises if the model rejects float64.
     """
     try:
         wide = replace(eager, module=_wide_copy(eager.module))
@@ -324,7 +324,7 @@ def in_float64(eager: Eager) -> Call | None:
     def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         given = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
         before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # of what forward makes, such as torch.eye(n)
+        torch.set_default_dtype(torch.float64)  # for tensors made in forward, such as torch.eye(n)
         try:
             with _Widened():  # type: ignore[no-untyped-call]
                 return wide.first(given)
@@ -368,11 +368,11 @@ def _kth(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 def _nanmedian(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     values, places = aten.nanmedian.dim(x, dim, keepdim)
-    return values, torch.where(values.isnan(), 0, places)  # of NaN alone the first
+    return values, torch.where(values.isnan(), 0, places)  # for NaN alone, the first
 
 
 def _rounded_once(norm: Callable[..., Any], x: Tensor, *how: Any) -> Any:
-    """Compute a norm of halves in float32: eager's own errs by 0.7 for a row of one 65504."""
+    """Compute a norm of halves in float32; eager's own is off by 0.7 for a row with one 65504."""
     if x.dtype not in (torch.float16, torch.bfloat16):
         return norm(x, *how)
     wide = [t.float() if isinstance(t, Tensor) else t for t in (x, *how)]
@@ -380,7 +380,7 @@ def _rounded_once(norm: Callable[..., Any], x: Tensor, *how: Any) -> Any:
 
 
 def _column(resize: Callable[..., Any], x: Tensor, size: Any, *how: Any) -> Any:
-    """Resize two equal columns in place of one, of which eager repeats the first element."""
+    """Resize two equal columns instead of a single one, whose first element eager repeats."""
     if size[1] == x.shape[3] == 1:
         return resize(x.repeat(1, 1, 1, 2), [size[0], 2], *how[:2])[..., :1].contiguous()
     return resize(x, size, *how)
@@ -388,10 +388,10 @@ def _column(resize: Callable[..., Any], x: Tensor, size: Any, *how: Any) -> Any:
 
 _RESIZES = (aten._upsample_bilinear2d_aa.default, aten._upsample_bicubic2d_aa.default)
 _NORMS = (aten.native_layer_norm.default, aten.native_group_norm.default)
-_SHORT = 16  # elements: of more an average counts
-_NEAR = 0.1  # of the largest in another case
-_DRAWS = 8  # of a case's inputs
-_NEXT_SEED = 1000  # of a case that is drawn again
+_SHORT = 16  # elements; an average over more is meaningful
+_NEAR = 0.1  # of the largest value in another case
+_DRAWS = 8  # for a case's inputs
+_NEXT_SEED = 1000  # for a case that is drawn again
 _KEPT = (
     "State goes into a buffer: self.register_buffer('state', torch.zeros(...)), written in place. "
     "What is only made once is made in __init__, or by a call before"
@@ -408,19 +408,19 @@ _IN_ORDER: dict[object, Callable[..., Any]] = {
 
 
 def input_dtype(spec: InputSpec, model_dtype: torch.dtype) -> torch.dtype:
-    """Return an input's dtype in a model of this dtype, which declared float32 follows."""
+    """Return an input's dtype in a model of this dtype; inputs declared float32 follow it."""
     declared: torch.dtype = getattr(torch, spec.dtype.value)
     return model_dtype if declared is torch.float32 else declared
 
 
 def model_dtype(model: torch.nn.Module) -> torch.dtype:
-    """Return the dtype of a model's first floating parameter; float32 without any."""
+    """Return the dtype of a model's first floating-point parameter; float32 if there is none."""
     floats = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
 
 
 def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
-    """Raise ExportError for an output that equals whatever is compared with it."""
+    """Raise ExportError for an output that would equal anything compared with it."""
     for name in cases[0].outputs:
         values = [case.outputs[name] for case in cases]
         if not any(value.numel() for value in values):
@@ -434,7 +434,7 @@ def _check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
 
 
 def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) -> None:
-    """Raise ExportError for results that have other axes than eager's at some sizes."""
+    """Raise ExportError if the signature's output shapes differ from eager's at some sizes."""
     for case in cases:
         for spec in signature.outputs:
             found = tuple(case.outputs[spec.name].shape)
@@ -453,7 +453,7 @@ def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) 
 
 
 def _middle(dimension: Dimension) -> int:
-    """Return an odd value near the middle; an odd multiple where the dimension has a step."""
+    """Return an odd value near the middle, or an odd multiple if the dimension has a step."""
     step = dimension.multiple_of
     units = (dimension.low + dimension.high) // 2 // step
     units += 1 - units % 2
@@ -492,7 +492,7 @@ def _sample(spec: InputSpec, planned: PlannedCase, seed: int, dtype: torch.dtype
 
 
 def _drawn(noise: Callable[[tuple[int, ...]], Tensor], shape: tuple[int, ...]) -> Tensor:
-    """Draw noise; of much only a table, which is all that a bundle keeps."""
+    """Draw noise; for a large tensor draw a table only, which is all that a bundle stores."""
     elements = math.prod(shape)
     if not is_large(elements):
         return noise(shape)
@@ -501,16 +501,16 @@ def _drawn(noise: Callable[[tuple[int, ...]], Tensor], shape: tuple[int, ...]) -
 
 _LIKE_DATA = frozenset({CaseKind.PICTURE, CaseKind.SPEECH, CaseKind.SAMPLE})
 _MOST_PARAMETERS = 200_000_000  # their float64 copy takes 1.6 GB
-_MOST_BYTES = 2**24  # of an output that a bundle carries for this
-_LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is another one
+_MOST_BYTES = 2**24  # the most for an output that a bundle stores for this
+_LEAST_SNR = 1e3  # eager's norm over its error; below it the float64 model computes something else
 
 
 def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, Tensor]:
     """Return one golden case's outputs with weights, inputs and arithmetic in float64, by name.
 
-    The floating inputs are widened, so both see the same numbers. Left out is what the model does
-    not allow: a case that is large or fails in float64; an output that is not floating or differs
-    from eager's by more than a thousandth, since something in the model then depends on the dtype.
+    Floating inputs are widened, so both see the same numbers. Skip a case that is large or fails in
+    float64, and an output that is not floating or differs from eager's by more than a thousandth,
+    since something in the model then depends on the dtype.
     """
     number = next((n for n, case in enumerate(cases) if case.kind in _LIKE_DATA), 0)
     case = cases[number]
@@ -520,7 +520,7 @@ def exact_outputs(eager: Eager, cases: Sequence[GoldenCase]) -> dict[str, Tensor
         return {}
     try:
         found = run_exactly(run, case.inputs)
-    except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
+    except Exception:  # noqa: BLE001 - a model may reject float64 in any way
         return {}
     truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output
     return {

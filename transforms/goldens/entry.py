@@ -1,4 +1,4 @@
-"""Real samples of a manifest's entry: inputs of a golden case, and calls that calibrate."""
+"""Real samples of a manifest's entry: inputs of a golden case, and calls for calibration."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from transforms.passes.quantisation import Call
 
 
-_FULL = 2.0**15  # a sample of 16 bits is a fraction of this
+_FULL = 2.0**15  # a 16-bit sample over this is a fraction
 
 
 def real_sample(
     spec: ModelSpec, program: ProgramSpec, context: Context
 ) -> dict[str, torch.Tensor] | None:
-    """Return inputs of one call: as few samples as the program takes, or the shortest recording.
+    """Return the inputs of one call: as few samples as possible, or the shortest recording.
 
-    None if the entry has no samples that fit. Raise SourceError if its data cannot be read.
+    Return None if the entry has no samples that fit. Raise SourceError if its data cannot be read.
     """
     if spec.accuracy is not None and spec.accuracy.program == program.name:
         found = load_file(gate_data(spec.accuracy, spec.use, context))
@@ -47,7 +47,7 @@ def real_sample(
 def _fewest(
     program: ProgramSpec, tensors: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor] | None:
-    """Return the first samples, as many as a call needs; None where they do not fit."""
+    """Return the first samples, as many as a call needs; None if they do not fit."""
     found, sizes = dict[str, torch.Tensor](), dict[str, int]()
     for spec in program.inputs:
         given = tensors.get(spec.name)
@@ -91,12 +91,12 @@ def _recording(
 
 
 def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
-    """Yield the calls that a file of samples makes for a program of an entry.
+    """Yield the calls that a file of samples provides for a program of an entry.
 
-    The safetensors have of each input as many slices along the first axis as there are samples,
-    named after the input if the program is `alone`, else `<program>/<input>`. Raise SourceError if
-    the file lacks an input, has too few samples of one for a call, or of a shape or dtype that the
-    program does not take; or if inputs' first axes differ.
+    For each input the safetensors file has one slice per sample along the first axis, named after
+    the input if the program is `alone`, else `<program>/<input>`. Raise SourceError if the file
+    lacks an input, has too few samples of one for a call or has a shape or dtype that the program
+    does not take; or if the inputs' first axes differ.
     """
     tensors = load_file(data)
     names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]
@@ -117,7 +117,7 @@ def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
 
 
 def _samples_a_call(place: str, program: ProgramSpec, count: int) -> tuple[int, int]:
-    """Return the fewest and the most."""
+    """Return the fewest and the most samples per call."""
     firsts = {spec.shape[0] for spec in program.inputs}
     if len(firsts) > 1:
         fact = f"the first axes of program {program.name}'s inputs differ, so are no samples"

@@ -1,12 +1,12 @@
-"""Golden cases made of the inputs that a program's owner gave.
+"""Golden cases made from the inputs that a program's owner gave.
 
-The first case is those inputs. Where sizes are dynamic, inputs of the lowest, the highest and odd
+The first case is those inputs. If sizes are dynamic, inputs of the lowest, the highest and odd
 sizes follow. Their floats and integers are drawn with replacement from the given tensor's elements,
 which the program is known to take; their booleans are the given ones, repeated or cut along each
-axis, so that masks keep their form. Where an input is a picture or speech by its name and shape, a
-last case has such ones, with the mean, the deviation and the ends of the given tensor's elements.
-Where an example was expanded, a case has other values in each repetition: else a program that mixes
-up rows would not show it. Of a program with state each is the first of several calls in a row.
+axis, so that masks keep their form. If an input is a picture or speech by its name and shape, a
+last case has synthetic ones, with the mean, deviation and range of the given tensor's elements. If
+an example was expanded, a case has other values in each repetition; otherwise a program that mixes
+up rows would go unnoticed. For a program with state each case is the first of several calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EQUAL_ROWS = "Give them as .contiguous() where all rows have to be equal"
 def example_goldens(
     place: str, signature: Signature, example: Mapping[str, Tensor], eager: Eager, calls: int
 ) -> list[GoldenCase]:
-    """Run eager on the inputs given, and on some of every telling size; see `run_cases`."""
+    """Run eager on the given inputs, and on inputs of every telling size; see `run_cases`."""
     own = {
         size: example[spec.name].shape[axis]
         for spec in signature.inputs
@@ -68,7 +68,7 @@ def example_goldens(
 
 
 def _varies(example: Tensor) -> bool:
-    """Return whether its elements say what values there may be."""
+    """Return whether a tensor's elements show which values may occur."""
     return example.numel() > 1 and bool(example.isfinite().all()) and bool(example.std() > 0)
 
 
@@ -90,7 +90,7 @@ def _input(
 def rows_apart(example: Tensor) -> Tensor:
     """Make the rows of an expanded tensor differ, unless it has a single value.
 
-    Those of a mask are rolled, so that none hides more than the others do.
+    Rows of a mask are rolled, so that each hides as many elements as the others.
     """
     sizes, strides = example.shape, example.stride()
     repeated = [axis for axis, stride in enumerate(strides) if stride == 0 and sizes[axis] > 1]
@@ -109,12 +109,12 @@ def rows_apart(example: Tensor) -> Tensor:
 
 
 def _counted(sizes: Sequence[int], axis: int) -> Tensor:
-    """Return the positions along an axis, as broadcasting has them."""
+    """Return the positions along an axis, shaped for broadcasting."""
     return torch.arange(sizes[axis]).view([-1 if each == axis else 1 for each in range(len(sizes))])
 
 
 def redrawn(example: Tensor, shape: Sequence[int], *, seed: str) -> Tensor:
-    """Return a tensor of as many axes that is as the example is; see the module for how."""
+    """Return a tensor of the given shape with values like the example's; see the module."""
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype)
     if example.dtype is torch.bool:

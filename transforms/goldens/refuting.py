@@ -1,6 +1,6 @@
-"""Eager PyTorch's answers to what tries to refute a program (`menagerie.validation.refuting`).
+"""Eager PyTorch's answers to attempts to refute a program (`menagerie.validation.refuting`).
 
-How much is tried depends on the program's work alone, so that two machines make the same file.
+The number of attempts depends on the program's work alone, so that two machines make the same file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from transforms.graph.layouts import as_array, as_tensor, plain
 
 Answers = tuple[Plan, dict[str, Tensor]]
 
-# Operators whose last bit depends on an order of sums, or on who computes a function.
+# Operators whose last bit depends on the order of a sum, or on a function's implementation.
 _ROUNDED = frozenset({
     "sum", "mean", "var", "var_mean", "std", "std_mean", "linalg_vector_norm", "norm", "prod",
     "cumsum", "cumprod", "logsumexp", "logcumsumexp", "dot", "mv", "addmv", "mm", "addmm", "bmm",
@@ -41,25 +41,25 @@ _ROUNDED = frozenset({
     "exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "rsqrt", "pow", "silu",
     "gelu", "softplus",
 })  # fmt: skip
-# Attempts at which features have no spread but rounding's, which a normalisation makes large.
+# Attempts whose features vary by rounding only, which a normalisation amplifies.
 _EVEN = frozenset({Kind.ZEROS, Kind.EQUAL, Kind.TIES, Kind.TINY})
-# Attempts at which outputs of NaN alone are NaN in float64 as well; not so of clamped infinities.
+# Attempts at which outputs of only NaN are NaN in float64 too; clamped infinities may differ.
 _OF_NAN = frozenset({Kind.ONE_NAN, Kind.ALL_NAN})
 
-_WORK = 6e9  # FLOPs of eager for all attempts: some 0.3 s of one core
+_WORK = 6e9  # FLOPs of eager for all attempts: about 0.3 s of one core
 _FEW = 5  # attempts, whatever they cost, up to ...
-_CHEAP = 1e10  # ... FLOPs of a call, and ...
+_CHEAP = 1e10  # ... FLOPs per call, and ...
 _FEWEST = 2  # ... up to ...
-_MOST_WORK = 1e11  # ... FLOPs of a call
-_OF_AN_ELEMENT = 100.0  # FLOPs that one of an input or an output stands for
-_IN_FLOAT64 = 3.0  # times the work: float64 takes twice as long as float32
-_BYTES = 2**20  # of all answers; a tenth of the weights where that is more
-_SECONDS = 240  # after which an eager that hangs is ended
+_MOST_WORK = 1e11  # ... FLOPs per call
+_OF_AN_ELEMENT = 100.0  # FLOPs counted for each element of an input or output
+_IN_FLOAT64 = 3.0  # factor of work: float64 takes twice as long as float32
+_BYTES = 2**20  # of all answers, or a tenth of the weights if that is more
+_SECONDS = 240  # after which an eager that hangs is killed
 _MOST_SIZES = 12  # that are tried as indices
-_TEXT = 200  # characters of what eager says
+_TEXT = 200  # characters of eager's message
 
 # Operators of docs/special-values.md, and the attempts at which their results differ.
-_NAN = (Kind.ONE_NAN, Kind.ALL_NAN, Kind.INFINITIES)  # whose sum in a layer before is NaN
+_NAN = (Kind.ONE_NAN, Kind.ALL_NAN, Kind.INFINITIES)  # their sum in an earlier layer is NaN
 _LARGE = (Kind.INFINITIES, Kind.HUGE, Kind.HIGHEST, Kind.LOWEST)
 _OF_POWERS = ("addcdiv", "digamma", "fmod", "ldexp", "lgamma", "nextafter", "pow", "remainder")
 _OF_MAXIMA = ("adaptive_max_pool", *(f"max_pool{n}d_with_indices" for n in (1, 2, 3)))
@@ -75,28 +75,28 @@ LISTED: Mapping[str, tuple[Kind, ...]] = {
 _CASTS = "floats as integers"
 _BYTES_OF_FLOATS = "floats as integers of 8 bits"
 _COMPLEX = "products of complex numbers"
-# What has NaN where eager has other elements, by a part of the operator's name.
+# Operators that yield NaN where eager yields other elements, by a part of their name.
 _SPREADS = {
     "conv": "Winograd's algorithm spreads NaN (docs/special-values.md)",
     "scaled_dot_product": "eager's attention loses NaN (docs/special-values.md)",
 }
-# What sums products, by a part of the operator's name.
+# Operators that sum products, by a part of their name.
 _PRODUCTS = ("conv", "linear", "mm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
 _ORDER = "sums of products overflow by their order (docs/special-values.md)"
 
 
 def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
-    """Return reasons of a program's plan by their names, by the operators that it calls.
+    """Return the reasons of a program's plan by their names, from the operators that it calls.
 
-    Its outputs are called so. `reaches` has those that depend on these operators, `special_kinds`
-    the attempts at which they differ.
+    `outputs` are the names of its outputs. `reaches` holds those that depend on these operators,
+    `special_kinds` the attempts at which they differ.
     """
     special, spreads, sums = dict[str, list[Node]](), dict[str, list[Node]](), list[Node]()
     calls = [n for n in program.graph.nodes if isinstance(n.target, HigherOrderOperator)]
     for node in nodes_of(program):
-        seen = [node] if node.graph is program.graph else calls  # of loops or branches
+        seen = [node] if node.graph is program.graph else calls  # in loops or branches
         name = str(node.target).removeprefix("aten.").removeprefix("special_")
-        # A function that export has written out: `function.multi_margin_loss`.
+        # A function that export has decomposed: `function.multi_margin_loss`.
         names = name, str(node.meta.get("torch_fn", ("", ""))[1]).split(".")[-1]
         for each in LISTED:
             if any(n.startswith(each) for n in names) and not _is_as_eager(node):
@@ -128,7 +128,7 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_as_eager(node: Node) -> bool:
-    """Return whether a listed operator is eager's here: an integer power, a sample of no half."""
+    """Return whether a listed operator matches eager here: integer powers, samples of no half."""
     if "grid_sampler" in str(node.target):
         return bool(node.meta["val"].dtype.itemsize >= torch.float32.itemsize)
     exponent = node.args[1] if len(node.args) > 1 else None
@@ -153,7 +153,7 @@ def _reached(
 
 
 def _is_cast_to_integers(node: Node) -> bool:
-    """Return whether a node makes integers of floats, of which NaN and others have no integer."""
+    """Return whether a node casts floats to integers, where NaN and others have no equivalent."""
     values = [n.meta.get("val") for n in (node, *node.all_input_nodes[:1])]
     dtypes = [value.dtype for value in values if isinstance(value, Tensor)]
     is_cast = "to" in str(node.target).removeprefix("aten.").split(".")[0].split("_")
@@ -162,7 +162,7 @@ def _is_cast_to_integers(node: Node) -> bool:
 
 
 def _is_within(cast: Node) -> bool:
-    """Return whether what is cast was clamped to the integers' range before."""
+    """Return whether the cast value was clamped to the integers' range before."""
     source, range_ = cast.all_input_nodes[0], torch.iinfo(cast.meta["val"].dtype)
     while str(source.target).startswith(("aten.round", "aten.floor.", "aten.trunc")):
         source = source.all_input_nodes[0]
@@ -175,14 +175,14 @@ def answers(
     eager: Eager, signature: Signature, goldens: Sequence[GoldenCase], *, has_state: bool,
     excuses: Mapping[str, Any], ends: bool = True,
 ) -> Answers | None:  # fmt: skip
-    """Compute what eager says to each attempt, in a process that may be lost.
+    """Compute eager's answer to each attempt, in a process that may crash.
 
-    The golden case with the fewest elements is changed. With `has_state` each attempt begins at the
-    first state, and a second call is a golden case; without `ends` integers get no other values, at
-    which eager may end the process. The tensors are named as `menagerie.validation.refuting.refute`
-    reads them; None if a call costs too much.
+    The golden case with the fewest elements is modified. With `has_state` each attempt starts from
+    the first state, as golden cases include a second call; without `ends` integers keep their
+    values, since eager may end the process at others. The tensors have the names that
+    `menagerie.validation.refuting.refute` reads. Return None if a call costs too much.
     """
-    faulthandler.disable()  # the fork's end is no fault of the caller
+    faulthandler.disable()  # the fork's crash is no fault of the caller
     signal.alarm(_SECONDS)
     number = min(range(len(goldens)), key=lambda n: _elements(goldens[n].inputs))
     case = goldens[number]
@@ -193,7 +193,7 @@ def answers(
     indices = _indices(eager, signature, case) if work * 100 <= _WORK and ends else {}
     base = {name: as_array(value) for name, value in case.inputs.items()}
     left_out = {Kind.SECOND_CALL} if has_state else set[Kind]()
-    left_out |= {Kind.TINY} if wide is None else set()  # whose results rounding may lose
+    left_out |= {Kind.TINY} if wide is None else set()  # rounding may lose its results
     plan, tensors = list[Attempt](), dict[str, Tensor]()
     floats = {spec.name for spec in signature.inputs if spec.dtype.is_floating}
     wanted = [
@@ -225,7 +225,7 @@ def _is_constant(outputs: Sequence[Tensor]) -> bool:
 
 
 def _most(eager: Eager, case: GoldenCase, work: float, wide: Call | None) -> int:
-    """Return how many attempts their work and their answers' bytes allow."""
+    """Return how many attempts fit the limits on their work and on their answers' bytes."""
     weights = sum(p.nbytes for p in eager.module.parameters())
     answer = 1 + 2 * sum(value.nbytes for value in case.outputs.values())
     by_work = _WORK / (work * (_IN_FLOAT64 if wide else 1.0))
@@ -247,7 +247,7 @@ def _work(run: Call, case: GoldenCase) -> float:
 def _indices(eager: Eager, signature: Signature, case: GoldenCase) -> dict[str, list[int]]:
     """Return -1, the largest index that eager takes, and the next, for each input of integers."""
     known = [*case.inputs.values(), *eager.module.parameters(), *eager.module.buffers()]
-    # What a call makes on the way is of no more than its elements' sizes.
+    # Tensors made during a call are assumed to have no sizes beyond these.
     known += case.outputs.values()
     sizes = sorted({size for t in known for size in t.shape}, reverse=True)[:_MOST_SIZES]
     found = {}
@@ -263,7 +263,7 @@ def _indices(eager: Eager, signature: Signature, case: GoldenCase) -> dict[str, 
 
 
 def _run(call: Call, inputs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """Return what eager answers, or what it says where it refuses."""
+    """Return eager's outputs, or its message if it refuses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -273,9 +273,9 @@ def _run(call: Call, inputs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], s
 
 
 class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
-    """Inside, results that are rounded in some order have another last bit, or keep theirs.
+    """A mode that changes the last bit of results whose rounding depends on order, or keeps it.
 
-    What comes of it is how far two right programs may lie apart (D. Stott Parker, Monte Carlo
+    The effect shows how far two correct programs may differ (D. Stott Parker, Monte Carlo
     Arithmetic, 1997).
     """
 
@@ -284,7 +284,7 @@ class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
         self._chance = torch.Generator().manual_seed(0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute what is asked for, and round it anew."""
+        """Compute the requested call, and round its result again."""
         found = func(*args, **(kwargs or {}))
         name = getattr(func, "overloadpacket", func).__name__
         if name in {"_fft_r2c", "_fft_c2c"}:
@@ -292,7 +292,7 @@ class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
         return tree_map(self._rounded, found) if name in _ROUNDED else found
 
     def _transformed(self, value: Tensor) -> Tensor:
-        """Round an element of a Fourier transform, which errs by the size of all of them."""
+        """Round an element of a Fourier transform, whose error scales with all of them."""
         planes = torch.view_as_real(value.resolve_conj())
         size = planes.double().square().mean().sqrt().to(planes.dtype).expand_as(planes)
         return torch.view_as_complex(planes + self._rounded(size) - size)
@@ -307,7 +307,7 @@ class _Shaken(EagerMode):  # type: ignore[no-untyped-call]
 def _answer(
     run: Call, wide: Call | None, inputs: Mapping[str, Tensor], kind: Kind
 ) -> tuple[dict[str, Tensor], str]:
-    """Return eager's outputs and its doubts about them, or what it says where it refuses."""
+    """Return eager's outputs and its doubts about them, or its message if it refuses."""
     outputs, raises = _run(run, inputs)
     lost = kind in _OF_NAN and all(bool(value.isnan().all()) for value in outputs.values())
     # A second call has the golden case's inputs
@@ -330,7 +330,7 @@ def _answer(
 
 
 def _doubt(value: Tensor, exact: Tensor) -> Tensor:
-    """Return |value - exact| in float32; infinite where they are of different kinds."""
+    """Return |value - exact| in float32; infinite if they differ in kind, such as NaN and 0."""
     if value.shape != exact.shape:
         return torch.full(value.shape, torch.inf)
     left, right = value.double(), exact.to(value.dtype).double()
