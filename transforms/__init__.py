@@ -1,6 +1,6 @@
-"""What changes a program's form: export, graph passes, lowering; `convert` does it all.
+"""Transformations of a program's form: export, graph passes, lowering; `convert` does it all.
 
-Names are imported when they are asked for: the targets alone need no torch.
+Names are imported on first use, since the targets alone need no torch.
 """
 
 import sys
@@ -24,7 +24,7 @@ _HOMES = {
     "run_passes": "transforms.pipeline",
 }
 
-# torch says this of itself whenever a program is copied; no reader of ours can act on it
+# torch issues this warning whenever a program is copied; no reader of ours can act on it
 warnings.filterwarnings("ignore", message=r".isinstance.treespec, LeafSpec", category=FutureWarning)
 
 
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _TorchvisionFinder:
-    """Has torchvision imported with our operators: its own need not fit torch, or have kernels."""
+    """Makes torchvision import with our operators: its own may not fit torch, or lack kernels."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         spec: Any = PathFinder.find_spec(name, path, target) if name == "torchvision" else None

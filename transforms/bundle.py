@@ -1,4 +1,4 @@
-"""Puts a converted model's parts into a bundle folder: libraries, weights, goldens, manifest."""
+"""Write a converted model's parts to a bundle folder: libraries, weights, goldens, manifest."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
 _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a quantised weight
-_GOLDEN_SHARE, _GOLDEN_BYTES = 10, 1_000_000  # of the weights; whichever is more
+_GOLDEN_SHARE, _GOLDEN_BYTES = 10, 1_000_000  # of the weights, or that many bytes if that is more
 _FEWER = "fewer.safetensors"
-_SAMPLES = 65_536, 16_384, 4_096  # elements of an output, the first that suffices
-_LENGTH = 8  # bytes before the header, which say how long it is
+_SAMPLES = 65_536, 16_384, 4_096  # elements of an output; the first that suffices is used
+_LENGTH = 8  # bytes before the header, which hold its length
 
 
 def write_bundle(
@@ -70,7 +70,7 @@ def write_bundle(
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
-    The files of each program are in the folder already, as the target's `lower` made them.
+    The folder already has each program's files, as the target's `lower` made them.
     """
     target, weights = settings.target, _Weights(settings.kept)
     pairs = zip(programs, lowered, strict=True)
@@ -98,7 +98,7 @@ def write_bundle(
 
 
 class _Weights:
-    """The model's weights file in the making: equal tensors are stored once."""
+    """The model's weights file under construction: equal tensors are stored once."""
 
     def __init__(self, kept: WeightPrecision) -> None:
         self.kept = kept
@@ -110,8 +110,8 @@ class _Weights:
     def add(self, name: str, value: Tensor, ends: Range | None = None) -> str:
         """Store `value` in plain row-major order; return the name it is stored under.
 
-        Float32 is stored in the type that it is kept in, if every bit survives. `ends` are those of
-        what meets it in products of integers.
+        Float32 is stored in the kept type if every bit survives. `ends` are the range of the other
+        operand in products of integers.
         """
         plain = value.detach().cpu().contiguous()
         key = content_digest(plain)
@@ -120,7 +120,7 @@ class _Weights:
             while any(stored + part in self.tensors for part in ("", *_PARTS)):
                 stored += "_"
             for part, tensor in self._parts(plain).items():
-                # A clone of its own storage: safetensors refuses tensors that share memory.
+                # A clone has its own storage: safetensors refuses tensors that share memory.
                 shared = tensor.untyped_storage().nbytes() > tensor.nbytes
                 self.tensors[stored + part] = tensor.clone() if shared else tensor
             self._names[key] = stored
@@ -128,7 +128,7 @@ class _Weights:
         return self._names[key]
 
     def _widen_range(self, stored: str, ends: Range | None) -> None:
-        """Widen the range so that it holds the operands of this program, too."""
+        """Widen the range so that it also covers the operands of this program."""
         if ends is None or stored + _SCALES not in self.tensors:
             return
         low, high = self.tensors.get(stored + _OPERAND, torch.zeros(2)).tolist()
@@ -152,7 +152,7 @@ def _stored(weight: Quantised, scheme: Scheme) -> dict[str, Tensor]:
 
 
 def _by_tables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with their tables in place of large noise."""
+    """Return the tensors with large noise replaced by its tables."""
     kept = dict(tensors)
     for key, value in tensors.items():
         case, part, name = key.split("/", 2)
@@ -206,7 +206,7 @@ def _unsealed(folder: Path, file: LoweredFile) -> FileEntry:
 def _write_attempts(
     path: Path, prepared: Prepared, kept: WeightPrecision
 ) -> dict[str, LoweredFile]:
-    """Write what eager says to attempts to refute the program; nothing where it costs too much."""
+    """Write eager's answers to attempts to refute the program; nothing if they cost too much."""
     found = prepared.refuting()
     if found is None:
         return {}
@@ -237,11 +237,11 @@ def _versions(target: Target) -> dict[str, str]:
 
 
 def keep_samples(folder: Path, manifest: BundleManifest) -> BundleManifest:
-    """Sample eager's outputs where they take more than a tenth of the weights, and more than 1 MB.
+    """Keep samples of eager's outputs if they exceed a tenth of the weights, and 1 MB.
 
-    That is counted for golden cases and for attempts to refute the programs apart; of attempts
-    whose samples take more as well, the first are kept. Golden inputs stay whole, however large
-    they are. A sealed bundle is sealed again.
+    Golden cases and attempts to refute the programs are counted separately; if samples of attempts
+    exceed it too, only the first attempts are kept. Golden inputs stay whole, however large they
+    are. A sealed bundle is sealed again.
     """
     most = max(manifest.files[Role.WEIGHTS].bytes / _GOLDEN_SHARE, _GOLDEN_BYTES)
     changed = [_thin(folder, manifest, role, most) for role in (Role.GOLDEN, Role.REFUTING)]
@@ -249,7 +249,7 @@ def keep_samples(folder: Path, manifest: BundleManifest) -> BundleManifest:
 
 
 def _thin(folder: Path, manifest: BundleManifest, role: str, most: float) -> bool:
-    """Write the files of a role anew where they take more than `most` bytes; return if they did."""
+    """Rewrite a role's files if they take more than `most` bytes; return whether they did."""
     programs = [program for program in manifest.programs if role in program.files]
     if sum(program.files[role].bytes for program in programs) <= most:
         return False
@@ -267,14 +267,14 @@ def _thin(folder: Path, manifest: BundleManifest, role: str, most: float) -> boo
             tensors, notes = _first_attempts(tensors, notes, most / len(paths))  # noqa: PLW2901
         fewer = path.with_name(_FEWER)
         save_with_metadata(tensors, fewer, notes)
-        fewer.replace(path)  # the other is mapped
+        fewer.replace(path)  # the old file is memory-mapped
     return True
 
 
 def _sampled(
     tensors: Mapping[str, Tensor], outputs: Sequence[TensorSpec], most: int
 ) -> dict[str, Tensor]:
-    """Return the tensors with `most` elements at most of what belongs to an output."""
+    """Return the tensors with at most `most` elements of each that belongs to an output."""
     kept, specs = dict(tensors), {spec.name: spec for spec in outputs}
     for key, value in tensors.items():
         case, part, name = key.split("/", 2)

@@ -1,7 +1,7 @@
 """The promoter's check of a candidate: its golden cases, and the gates that judge it.
 
-`tasks.publish` starts it as ``python -m transforms.candidate``, a process of its own without keys,
-with the order as JSON on standard input: it runs the model's own Python.
+`tasks.publish` starts it as ``python -m transforms.candidate``, in a process of its own without
+keys, with the order as JSON on standard input, because it runs the model's own Python.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUNDED = 1e-9  # of a share of samples
 
 
 def main() -> int:
-    """Check what the order names; say on standard error what is wrong."""
+    """Check what the order names; write faults to standard error."""
     order = json.load(sys.stdin)
     try:
         folder = Path(order["manifest"]) if order["manifest"] else None
@@ -58,9 +58,9 @@ def check_goldens(
 ) -> None:
     """Raise ValidationError if a bundle's golden cases are not those of its model.
 
-    Its inputs are then others than the entry's seeds give, or an output is farther from eager's
-    than the entry's tolerance; or its gate is another, where that judges. Raise SourceError if the
-    model cannot be had here.
+    That is, if inputs differ from those of the entry's seeds, if an output is farther from eager's
+    than the entry's tolerance, or if its gate differs, where a gate judges. Raise SourceError if
+    the model is not available here.
     """
     bundle = open_bundle(folder)
     seed = bundle.manifest.random_weights
@@ -92,7 +92,7 @@ def check_goldens(
                 result = found.compare(number, output, expected, _tolerance(spec, output.dtype))
                 if not result.passed:
                     raise _differs(name, f"{place}: golden output {output.name}: {result.fact}")
-    if spec.accuracy_judges:  # nothing else then holds a wrong artifact back
+    if spec.accuracy_judges:  # then nothing else stops a wrong artifact
         _check_gates(name, spec, Context(name, origin.parent), loaded.module, bundle)
 
 
@@ -105,7 +105,7 @@ def _tolerance(spec: ModelSpec, dtype: Dtype) -> Tolerance | None:
 def _check_gates(
     name: str, spec: ModelSpec, context: Context, module: torch.nn.Module, bundle: Bundle
 ) -> None:
-    """Raise ValidationError for gates with other data, counts of eager's or losses than here."""
+    """Raise ValidationError for gates whose data, eager counts or losses differ from those here."""
     files, programs = bundle.manifest.files, {p.name: p for p in spec.programs}
     if (gate := spec.accuracy) is not None and (claimed := bundle.manifest.accuracy) is not None:
         data = gate_data(gate, spec.use, context)

@@ -1,4 +1,4 @@
-"""One call from a module to a proven bundle: export, passes, lowering, proof."""
+"""Conversion of a module to a proven bundle in one call: export, passes, lowering, proof."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ _NEXT_STEPS = {
     Verdict.TIMED_OUT: "Give smaller example inputs, or narrower ranges of dynamic sizes",
 }
 _KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
-# In names of operators, beside those of layouts, that leave elements as they are.
+# Parts of operators' names, besides layout operators', that leave elements unchanged.
 _EXACT = ("embedding", "index", "gather", "copy", "flip", "where", "full")
 
-# Modules that torch.export does not read, by where their classes are.
+# Modules that torch.export does not support, by the module of their class.
 _SCRIPTED = "is TorchScript. Give the torch.nn.Module that it was made from"
 _UNREAD = {
     "torch.jit._script": _SCRIPTED,
@@ -98,11 +98,11 @@ class ConvertedBundle:
 
     folder: Path
     manifest: BundleManifest
-    # `worst_snr_db` and `worst_abs` of it say how near it is to eager, `validation` everything.
+    # `worst_snr_db` and `worst_abs` give its distance from eager, `validation` everything.
     report: ConversionReport
 
     def __repr__(self) -> str:
-        """Show a notebook its folder, how near it is to eager, and its sizes."""
+        """Show its folder, its distance from eager, and its sizes, as in a notebook."""
         worst = self.report.worst_snr_db
         near = [] if worst is None else [decibels(worst)]
         facts = [repr(str(self.folder)), self.manifest.target, *near, *self.sizes]
@@ -110,7 +110,7 @@ class ConvertedBundle:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """The dynamic sizes as they were proven, such as `n from 4 to 64 by 2`."""
+        """The dynamic sizes that were proven, such as `n from 4 to 64 by 2`."""
         found = (d for p in self.manifest.programs for d in p.dimensions.items())
         spans = (f"{n} from {a} to {b}" + f" by {by}" * (by > 1) for n, (a, b, by) in found)
         return tuple(dict.fromkeys(spans))
@@ -142,58 +142,58 @@ def convert(
 ) -> ConvertedBundle:
     """Convert a module and prove that the result computes what eager PyTorch does.
 
-    The proof runs in a fresh process without torch: on `inputs`, and, where sizes are dynamic, on
-    inputs of the lowest, highest and odd sizes (`transforms.goldens.examples` says how they are
-    made); then on inputs that try to refute it, such as zeros, NaN, ends of the dtype and wrong
-    indices (`menagerie.validation.refuting`). `out` appears when all of it has passed, not before,
-    signed with keys of this user's own, which are made on first use: so it opens on this machine,
-    and elsewhere once they are trusted.
+    The proof runs in a fresh process without torch: on `inputs`, and, if sizes are dynamic, on
+    inputs of the lowest, highest and odd sizes (see `transforms.goldens.examples`); then on inputs
+    that try to refute it, such as zeros, NaN, ends of the dtype and wrong indices
+    (`menagerie.validation.refuting`). `out` appears only when all of it has passed, signed with
+    this user's own keys, which are made on first use: it opens on this machine, and elsewhere once
+    the keys are trusted.
 
     Args:
-        module: in eval mode, or exported already; or a mapping from names to `Program`s, or to
-            tuples of what makes one (module, inputs): several programs of one bundle, whose equal
+        module: in eval mode, or already exported; or a mapping from names to `Program`s, or to
+            tuples of their arguments (module, inputs): several programs of one bundle, whose equal
             weights are stored once.
         inputs: a tuple of examples, or examples by name: tensors on the CPU with any strides, or
             lists, tuples, dictionaries and caches of them, whose tensors become inputs by path
             (`images_0`, `batch_mask`). Numbers, booleans, text and None among them are constants
             of the export. An ExportedProgram has its own.
-        target: its name, or a Target.
-        out: the folder to make; missing or empty.
-        kwargs: further examples by name, as torch.export has them.
-        dynamic_shapes: as torch.export has it, or one for each input in order; every range needs a
-            largest size, and begins at 1 where `min` is 0, torch's default: no size of 0 is taken.
-        names: `{"inputs": [...], "outputs": [...]}`, either may be left out. Keywords keep names
-            of their own; others are in forward's order.
-        calls: of a module that keeps state in buffers: how many calls, one after another, prove
-            it. The artifact begins with the buffers as they are now; `Session.reset` brings these
-            back.
-        calibration: for the precision `int8-static`: samples of what it will meet, each the inputs
-            of a call in the graph's order, positions before names.
+        target: the name of a target, or a Target.
+        out: the folder to create; missing or empty.
+        kwargs: further examples by name, as in torch.export.
+        dynamic_shapes: as in torch.export, or one for each input in order; every range needs a
+            largest size, and begins at 1 if `min` is 0, torch's default: a size of 0 is refused.
+        names: `{"inputs": [...], "outputs": [...]}`, either may be left out. Keywords keep their
+            own names; other names are in forward's order.
+        calls: for a module that keeps state in buffers: the number of consecutive calls that prove
+            it. The artifact begins with the buffers as they are now; `Session.reset` restores
+            them.
+        calibration: for the precision `int8-static`: samples of realistic inputs, each with all
+            inputs of a call in the graph's order, positional before named ones.
         passes: graph passes in order, names or choices with options; None for the target's.
         tolerances: by dtype of an output; a number is the largest absolute error. By default each
-            dtype has its own, or, if all its outputs are cast from narrower floats, theirs.
+            dtype has its own, or, if all its outputs are cast from narrower floats, those floats'.
         accuracy: a gate on labelled data, with the fields of `zoo.spec.AccuracyGate`: `data`, a
-            safetensors file or tensors by name, the inputs and `labels`; `metric`; and the largest
-            loss against float32, `max_degradation` (a share of the samples) or
-            `percent_max_degradation` (of float32's accuracy), by which a low precision is judged
-            in place of tolerances. Without it the artifact must be as accurate as eager.
-        precision: what float32 weights are kept in, and rounded to before; a tolerance of float32
-            outputs that is left out is then the one of the precision.
+            safetensors file or tensors by name, with the inputs and `labels`; `metric`; and the
+            largest loss against float32, `max_degradation` (a share of the samples) or
+            `percent_max_degradation` (of float32's accuracy), which judges a low precision instead
+            of tolerances. Without a loss the artifact must be as accurate as eager.
+        precision: the type in which float32 weights are stored, and to which they are rounded; it
+            also sets the default tolerance of float32 outputs.
         keep: parameters, or layers, whose weights are not rounded to integers.
         group: with a weight-only precision: how many integers of a row share a scale, 32, 64, 128
-            or 256; left out: 128 of eight bits, 32 of four.
-        model: what the bundle calls it; left out: the module's class.
-        licence: of the weights, an SPDX identifier.
-        threads: that the artifact and eager are timed with.
-        measure_seconds: that each program is timed for at most, in turns with eager; 0: none is.
-        search_seconds: how long the wrong node is looked for when the proof fails.
-        progress: is called with what was done, e.g. `lower: program main: 31 kernels generated`.
+            or 256; by default 128 for eight bits, 32 for four.
+        model: the model's name in the bundle; by default the module's class.
+        licence: the weights' licence, an SPDX identifier.
+        threads: the number of threads for timing the artifact and eager.
+        measure_seconds: the longest time to time each program, in turns with eager; 0: no timing.
+        search_seconds: how long to search for the wrong node if the proof fails.
+        progress: called with each finished step, e.g. `lower: program main: 31 kernels generated`.
 
     Raises:
         UsageError: the call itself is wrong.
-        ExportError: torch.export or eager fails, or the program needs what no target has, each by
-            its module and line; or keeps state that is in no buffer.
-        LoweringError: the target lacks kernels (UnsupportedKernels, all at once), or its compiler
+        ExportError: torch.export or eager fails, or the program needs what no target has, listed
+            with module and line; or it keeps state outside buffers.
+        LoweringError: the target lacks kernels (UnsupportedKernels lists all), or its compiler
             failed.
         ValidationError: the artifact differs from eager: which output, by how much, what to do.
     """
@@ -241,7 +241,7 @@ def convert(
 
 @contextmanager
 def _what_is_loaded_kept() -> Iterator[None]:
-    """Keep garbage collections from looking through all that was loaded before: 0.2 s each."""
+    """Keep garbage collections from scanning everything loaded before, at 0.2 s each."""
     ours = gc.get_freeze_count() == 0
     gc.freeze()
     try:
@@ -261,7 +261,7 @@ def _full_disks_named(folder: Path) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else int(said[1]) if said else None
         if number not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise
-        # Of a copy, the second name is that of what is written.
+        # For a copy, the second name is the file being written.
         named = getattr(error, "filename2", None) or getattr(error, "filename", None)
         with disk_errors(Path(named).parent if named else folder):
             raise OSError(number, os.strerror(number)) from error
@@ -278,14 +278,14 @@ class _Request:
 
 @dataclass(frozen=True)
 class _LabelledData:
-    """An accuracy gate, its data, and whether it judges in place of tolerances."""
+    """An accuracy gate, its data, and whether it judges instead of tolerances."""
 
     gate: AccuracyGate
     data: Path | Mapping[str, torch.Tensor]
     judges: bool
 
     def measure(self, programs: Sequence[Prepared], folder: Path) -> Gate:
-        """Measure eager's accuracy; tensors are written to the folder, which exists."""
+        """Measure eager's accuracy; write tensors to the folder, which exists."""
         path, gate = self.data, self.gate
         if isinstance(path, Mapping):
             tensors = {name: plain(tensor) for name, tensor in path.items()}
@@ -302,7 +302,7 @@ class _LabelledData:
         called = called_with_arrays(program.eager, program.signature)
         try:
             return accuracy_gate(called, gate, path, judges=self.judges)
-        except SourceError as error:  # of tensors the user knows no file
+        except SourceError as error:  # the user knows no file of tensors
             place = "accuracy" if path is not self.data else error.place
             raise SourceError(place, error.fact, error.next_step) from error
 
@@ -317,7 +317,7 @@ def _convert(
     began = time.perf_counter()
 
     def ended(stage: Stage) -> Sequence[StageTime]:
-        """Return all stages and their times, of which the last ends now."""
+        """Return all stages with their times; the last one ends now."""
         seconds = time.perf_counter() - began - sum(each.seconds for each in stages)
         stages.append(StageTime(stage=stage, seconds=seconds))
         return stages
@@ -360,7 +360,7 @@ def _convert(
 
 
 def _with_reasons(lacking: UnsupportedKernels, logs: Sequence[PassLog]) -> UnsupportedKernels:
-    """Say why complex numbers were left, if they were."""
+    """Return the error with the reason why complex numbers are left, if there are any."""
     records = (r for log in logs for r in log.records if r.name == "decompose_stft")
     reason = next((each.reason for record in records for each in record.refusals), "")
     step = f"The program has complex numbers that could not be made real: {reason}"
@@ -370,7 +370,7 @@ def _with_reasons(lacking: UnsupportedKernels, logs: Sequence[PassLog]) -> Unsup
 def _failed_proof(
     validation: ValidationReport, search: Diagnosis | None, rounding: str = ""
 ) -> ValidationError:
-    """Return what differs from eager's, and what to do; `rounding`: the dearest layer, if any."""
+    """Return an error with the difference and advice; `rounding` names the costliest layer."""
     wrong = next(
         ((p.program, o) for p in validation.programs for o in p.parity if not o.passed), None
     )
@@ -409,7 +409,7 @@ def _key(name: str, settings: Settings, programs: Sequence[Prepared]) -> str:
 
 
 def _programs(module: Any, single: Program) -> dict[str, Program]:
-    """Return the bundle's programs by name, all of them valid; one alone is called `main`."""
+    """Return the bundle's valid programs by name; a single one is called `main`."""
     if not isinstance(module, Mapping):
         return {"main": _checked("program main", single)}
     beside = single.inputs, single.kwargs, single.dynamic_shapes, single.names, single.calibration
@@ -425,7 +425,7 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
 
 
 def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
-    """Return the program, made of a tuple where it is one; refused where neither is given."""
+    """Return the program, built from a tuple if it is one; raise UsageError for anything else."""
     most = sum(not field.kw_only for field in fields(Program))
     if isinstance(program, tuple) and 0 < len(program) <= most:
         program = Program(*program)
@@ -438,7 +438,7 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     if not isinstance(module, (torch.nn.Module, ExportedProgram)):
         kind = type(module).__name__
         raise UsageError(place, f"is a {kind}", "Give a torch.nn.Module or an ExportedProgram")
-    if isinstance(module, torch.jit.ScriptModule):  # a traced part inside another is read
+    if isinstance(module, torch.jit.ScriptModule):  # a traced part inside another is supported
         raise UsageError(place, *_SCRIPTED.split(". "))
     for name, part in module.named_modules() if isinstance(module, torch.nn.Module) else ():
         if found := [s for m, s in _UNREAD.items() if type(part).__module__.startswith(m)]:
@@ -447,7 +447,7 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
 
 
 def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> WeightPrecision:
-    """Return the weights' storage, if there is a precision of that name with such groups."""
+    """Return how weights are stored, if a precision of that name has such groups."""
     try:
         precision = Precision(wanted)
     except ValueError:
@@ -490,7 +490,7 @@ def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
 def _labelled(
     wanted: Mapping[str, Any] | None, programs: Mapping[str, Program], precision: Precision
 ) -> _LabelledData | None:
-    """Return an accuracy gate over one of the programs; UsageError for one that cannot be."""
+    """Return an accuracy gate for one of the programs; raise UsageError if it is invalid."""
     if wanted is None:
         return None
     place = "accuracy"
@@ -514,9 +514,9 @@ def _labelled(
 
 
 def _as_computed(programs: Sequence[Prepared]) -> dict[Dtype, Tolerance]:
-    """Return tolerances by dtype: where all outputs of it are cast from narrower floats, those'.
+    """Return tolerances by dtype; if all its outputs are cast from narrower floats, use theirs.
 
-    A network in halves that returns float32, as under autocast, errs as halves do.
+    A network in halves that returns float32, as under autocast, has the errors of halves.
     """
     allowed: dict[Dtype, list[Tolerance]] = {}
     for node in chain.from_iterable(output_nodes(each.program) for each in programs):
@@ -532,7 +532,7 @@ def _looseness(tolerance: Tolerance) -> tuple[float, float]:
 
 
 def _computed_in(output: Node) -> set[torch.dtype]:
-    """Return the dtypes of an output and of what rounds among the nodes that make its floats."""
+    """Return the dtypes of an output and of rounding nodes among the producers of its floats."""
     found, waiting = {output}, [output]
     while waiting:
         before = set(waiting.pop().all_input_nodes) - found
@@ -543,7 +543,7 @@ def _computed_in(output: Node) -> set[torch.dtype]:
 
 
 def _rounds(node: Node) -> bool:
-    """Return whether a node computes with a dtype, and does not only move or cast elements."""
+    """Return whether a node computes in a dtype, rather than only moving or casting elements."""
     name = str(node.target)
     if kind_of(node) is NodeKind.LAYOUT or any(word in name for word in _EXACT):
         return False

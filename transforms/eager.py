@@ -1,4 +1,4 @@
-"""What eager PyTorch says of a model, for its artifact to be held to: accuracy, words, times."""
+"""Eager PyTorch's results that a model's artifact must match: accuracy, word errors, times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SECONDS = 1.0  # for an artifact and eager together
 
 
 class Gate(NamedTuple):
-    """An accuracy gate's data file, and what the bundle says of it, eager's accuracy included."""
+    """An accuracy gate's data file, and its facts in the bundle, including eager's accuracy."""
 
     data: Path
     facts: AccuracyData
@@ -49,11 +49,11 @@ class Gate(NamedTuple):
 def accuracy_gate(
     program: Program, spec: AccuracyGate, data: Path, *, judges: bool, trained: bool = True
 ) -> Gate:
-    """Measure eager's accuracy: the fraction of samples that it judges right by the gate's metric.
+    """Measure eager's accuracy: the fraction of samples that are right by the gate's metric.
 
-    With `judges` the gate allows its largest loss; a model that is not `trained` may judge none.
-    The data are as `menagerie.validation.checks.accuracy` has them; a SourceError says where they
-    or the program are not.
+    With `judges` the gate allows its largest loss; a model that is not `trained` may get none
+    right. The data have the form of `menagerie.validation.checks.accuracy`; raise SourceError if
+    they or the program do not fit.
     """
     asked = AccuracyData(
         program=spec.program,
@@ -89,9 +89,9 @@ def speech_parts(
     *,
     judges: bool,
 ) -> SpeechParts:
-    """Read an entry's recordings, or raise SourceError, and count eager's word errors on them.
+    """Read an entry's recordings, and count eager's word errors on them.
 
-    With `judges` the gate allows its largest loss.
+    With `judges` the gate allows its largest loss. Raise SourceError if they cannot be read.
     """
     if spec.gate is None:
         return SpeechParts(recipe(spec), None)
@@ -112,7 +112,7 @@ def eager_program(model: torch.nn.Module, spec: ProgramSpec) -> Program:
 
 
 def called_with_arrays(eager: Call, signature: Signature) -> Program:
-    """Call eager PyTorch with arrays and return arrays; bfloat16 is its bits."""
+    """Return a program that calls eager PyTorch with arrays; bfloat16 is passed as its bits."""
 
     def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = {spec.name: torch.from_numpy(arrays[spec.name]) for spec in signature.inputs}
@@ -142,10 +142,10 @@ def measure_beside_eager(
 ) -> tuple[ProgramTimes, ProgramTimes]:
     """Time the programs of a bundle and eager PyTorch in turns, on the same inputs and threads.
 
-    The artifact runs in a process of its own without torch, eager in this one. The golden case is a
-    representative one (`menagerie.validation.checks`), by the times that eager took. Both sides of
-    a program take `seconds` together. Return no times if there are no seconds, if this machine only
-    emulates the target's device, or if a program cannot be run: the validation says why.
+    The artifact runs in its own process without torch, eager in this one. The golden case is a
+    representative one (`menagerie.validation.checks`), by eager's times. Both sides of a program
+    take `seconds` together. Return no times if `seconds` is 0, if this machine only emulates the
+    target's device, or if a program cannot be run, in which case the validation reports why.
     """
     if seconds <= 0 or target.emulated_here:
         return (), ()
@@ -170,7 +170,7 @@ def _in_turns(
     number = representative_case(elements, [case.seconds for case in program.goldens])
     inputs = program.goldens[number].inputs
     with artifact(bundle, program.name, number, threads) as partner:
-        # Eager first: the artifact is loaded during its call that is not counted.
+        # Eager first: the artifact is loaded during its first, uncounted call.
         sides = (lambda: take_turn(lambda: program.eager(inputs)), partner.turn)
         eager, found = time_in_turns(sides, seconds=seconds, threads=threads, case=number)
     return found, eager

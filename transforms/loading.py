@@ -1,9 +1,9 @@
-"""A program that is named in a line of text: a file of torch.export's, or code to import.
+"""Loading of a program named by a line of text: a torch.export file, or code to import.
 
-What the command line needs to call `convert`: inputs and dynamic sizes are written as text too.
-torch unpickles parts of a .pt2 file, which can run any code. So a program is opened only if it is,
-to the byte, one that was written here, which is known by its digest under our home; or if the
-caller says that a stranger's may be.
+The command line needs it to call `convert`; inputs and dynamic sizes are written as text too.
+torch unpickles parts of a .pt2 file, which can run any code. So a program is opened only if its
+bytes were written here, which its digest under our home shows, or if the caller allows files from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def load_program(
 
     Args:
         what: a .pt2 file of torch.export.save, or `package.module:callable`; the callable returns
-            the module, or is it. The current folder is looked in first.
+            the module, or is it. The current folder is searched first.
         inputs: texts for `read_input`, each with its name or in the order of forward's parameters;
             a .pt2 file has its own.
-        dynamic: `NAME:AXIS=LOW..HIGH`; axes that are always of one size in one text, with commas.
-        unpickle: whether a .pt2 file may be opened, of which torch unpickles parts.
+        dynamic: `NAME:AXIS=LOW..HIGH`; axes that always have equal sizes share a text, with commas.
+        unpickle: whether to open a .pt2 file from elsewhere, parts of which torch unpickles.
 
-    Raise UsageError if one of the texts is wrong, SourceRefused if it is a file, and `unpickle` is
-    not given, SourceError if the file cannot be read, or the code raised.
+    Raise UsageError if a text is wrong, SourceRefused if the file was not written here and
+    `unpickle` is not given, SourceError if the file cannot be read, or the code raised.
     """
     if _holds_code(what):
         fact = "is a TorchScript archive, which torch.export does not read"
@@ -66,7 +66,7 @@ def load_program(
     arguments, keywords = [], {}
     for text in inputs:
         name, _, rest = text.partition("=")
-        if rest and name.isidentifier():  # else it is part of a path
+        if rest and name.isidentifier():  # otherwise it is part of a path
             keywords[name] = read_input(rest)
         else:
             arguments.append(read_input(text))
@@ -78,8 +78,8 @@ def read_input(text: str) -> torch.Tensor:
     """Make an example tensor of `SHAPE[:DTYPE[:LOW..HIGH]]`, or read a .npy file.
 
     Floats are drawn from the standard normal distribution, always the same, and take no range;
-    integers from LOW to HIGH, both included, by default 0 and 1. Raise UsageError if the text is
-    neither, or its range does not fit its dtype.
+    integers are drawn from LOW to HIGH, both included, by default 0 and 1. Raise UsageError if the
+    text is neither form, or if its range does not fit its dtype.
     """
     if text.endswith(".npy"):
         return torch.from_numpy(read_array(text))
@@ -107,12 +107,12 @@ def read_input(text: str) -> torch.Tensor:
 def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     """Read a program of torch.export.save; if it was not written here, only with `unpickle`.
 
-    Raise UsageError if there is no such file, SourceRefused if torch would unpickle parts of one
-    from elsewhere, of which none was read, SourceError if it cannot be read.
+    Raise UsageError if there is no such file, SourceRefused if torch would unpickle parts of a file
+    from elsewhere (nothing is read then), SourceError if it cannot be read.
     """
     if not path.is_file():
         raise UsageError(str(path), "there is no such file")
-    # What is checked is what is opened: by its path, a file could be another one by then.
+    # Open the bytes that were checked: the file at the path could have changed by then.
     held = path if unpickle else io.BytesIO(path.read_bytes())
     if isinstance(held, io.BytesIO) and not known(held.getbuffer()).exists():
         raise SourceRefused(
@@ -124,7 +124,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
     try:
         with torch_unheard():
             program = torch.export.load(held)
-    except Exception as error:  # torch raises many kinds here; all mean the same to the user
+    except Exception as error:  # torch raises many types; all mean the same to the user
         fact = f"is not an exported program: {first_line(error).partition('. Please check')[0]}"
         raise SourceError(str(path), fact, "Write it with torch.export.save") from error
     for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
@@ -135,7 +135,7 @@ def read_program(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
 
 
 def known(content: bytes | memoryview) -> Path:
-    """Return a file that is there if a program of these bytes was written here."""
+    """Return the path of a file that exists if a program of these bytes was written here."""
     return home() / "reproducers" / hashlib.sha256(content).hexdigest()
 
 
@@ -143,7 +143,7 @@ def _holds_code(path: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any("/code/" in name for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # no archive, or damaged
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # no valid archive
         return False
 
 

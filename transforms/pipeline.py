@@ -1,6 +1,6 @@
-"""The whole compiler before code generation: the passes there are, running and explaining a list.
+"""The whole compiler before code generation: lists of passes, how they run and are explained.
 
-A target says which it takes, in what order and why (`transforms/targets/`).
+A target defines its passes, their order and the reasons for it (`transforms/targets/`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OF_EXPORT = {TRACE: TRACED, **{each.name: each.summary for each in _PASSES_OF_E
 
 
 def _in_folder() -> tuple[type[GraphPass], ...]:
-    """Return every pass that a model may choose, in all targets' order; others follow."""
+    """Return every pass that a model may choose, in the targets' order, then all others."""
     modules = [
         import_module(found.name)
         for found in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")
@@ -71,7 +71,7 @@ _PASSES = _in_folder()
 
 
 def available_passes() -> dict[str, type[GraphPass]]:
-    """Return every pass by its name that changes no result but by the order of its sums."""
+    """Return by name every pass that changes results by the order of sums at most."""
     return {p.name: p for p in _PASSES}
 
 
@@ -81,8 +81,8 @@ def passes_over(
     """Run passes over one copy of a program, which is checked after each of them.
 
     Yield each pass, its record and the program after it, whose graph the next pass changes. Raise
-    PassError if a pass broke its contract, and LoweringError if the program needs what the target
-    lacks, or a pass fixed a dynamic size.
+    PassError if a pass breaks its contract, and LoweringError if the program needs what the target
+    lacks, or if a pass fixes a dynamic size.
     """
     place, modified = f"program {name}", False
     check_program(program, "before the passes")
@@ -101,7 +101,7 @@ def run_passes(
     target: Target | str = "cpu",
     name: str = "main",
 ) -> tuple[ExportedProgram, PassLog]:
-    """Run passes, None for all of the target's, over a program, which stays; see `passes_over`."""
+    """Run passes (None for all of the target's) over a copy of a program; see `passes_over`."""
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     records, result = [], program
     for _, record, result in passes_over(program, made, name=name):  # noqa: B007
@@ -110,14 +110,14 @@ def run_passes(
 
 
 def make_passes(passes: Sequence[PassItem]) -> list[GraphPass]:
-    """Make passes by name, in order; UsageError if there is no such one, or option of it."""
+    """Make passes by name, in order; raise UsageError for an unknown pass or option."""
     return [_make(item) for item in passes]
 
 
 def passes_in(
     kept: WeightPrecision, passes: Sequence[PassItem] | None, target: Target | str
 ) -> tuple[PassItem, ...]:
-    """Return a model's whole list: its own or the target's, the precision's pass, the device's.
+    """Return the whole list: the model's or target's passes, the precision's, then the device's.
 
     Raise UsageError if the target cannot compute in the precision.
     """
@@ -211,7 +211,7 @@ def explain_program(
     target: Target | str = "cpu",
     exported: Sequence[PassRecord] = (),
 ) -> tuple[ExportedProgram, ProgramExplanation]:
-    """Describe what each pass does: export's, by their records, the list's and lowering's."""
+    """Describe what each pass does: export's by their records, then the list's and lowering's."""
     made = make_passes(passes_in(FLOATS, None, target) if passes is None else passes)
     made += target_named(target).lowering_passes()
     first = before = _histogram(program)
@@ -243,5 +243,5 @@ def _counts(before: Counter[str], after: Counter[str]) -> tuple[OperatorCount, .
 
 def _histogram(program: ExportedProgram) -> Counter[str]:
     called: list[Any] = [n.target for n in program.graph.nodes if n.op == "call_function"]
-    # Python's functions, such as getitem, have names of their own.
+    # Python functions, such as getitem, have plain names.
     return Counter(str(t if hasattr(t, "_schema") else getattr(t, "__name__", t)) for t in called)

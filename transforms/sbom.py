@@ -1,7 +1,7 @@
-"""What was linked into a release, and what it runs on: a bill of materials and a model card.
+"""A release's linked parts and platform: a bill of materials and a model card.
 
-In the form of CycloneDX 1.5, https://cyclonedx.org/docs/1.5/json/. It is a file of the bundle, so
-that the manifest's signature is over it; it names no time: a build made again has its bytes.
+It has the form of CycloneDX 1.5, https://cyclonedx.org/docs/1.5/json/. It is a file of the bundle,
+so the manifest's signature covers it; it contains no time, so that rebuilding gives the same bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _HOW = "menagerie:linked"
 
 @dataclass(frozen=True)
 class Part:
-    """Something of others that is inside, or that is asked for at run time.
+    """A third-party component that is contained in a release, or needed at run time.
 
     `how`: `headers` and `static` parts are inside a library, `dynamic` ones beside it; `sha256` is
-    of the source that was compiled, where it is in this repository.
+    the digest of the compiled source, if it is in this repository.
     """
 
     name: str
@@ -53,7 +53,7 @@ RUNTIME_PARTS: Final = (JSON_PART, MONOCYPHER, ONEDNN)
 
 
 def sbom_document(folder: Path, draft: BundleManifest) -> bytes:
-    """Return the document over a bundle that is about to be sealed; always the same for one."""
+    """Return the document for a bundle about to be sealed; it is the same for the same bundle."""
     model = f"model:{draft.model}"
     inside, beside = _inside(draft), _beside(draft)
     runtime = f"menagerie-{draft.runtime}"
@@ -101,12 +101,12 @@ def linked(document: bytes) -> list[Part]:
 
 
 def _inside(draft: BundleManifest) -> tuple[Part, ...]:
-    """Return what others wrote and the model's library contains."""
+    """Return the third-party parts that the model's library contains."""
     torch = draft.versions.get("torch", "")
     public = torch.partition("+")[0]
     parts = [Part("torch", torch, "BSD-3-Clause", "headers", f"pkg:pypi/torch@{public}")]
     compiler = draft.versions.get("compiler", "")
-    if draft.requires.system == "darwin":  # whose own libc++ it loads
+    if draft.requires.system == "darwin":  # it loads its own libc++
         parts.append(Part("libc++", compiler, "Apache-2.0 WITH LLVM-exception", "headers"))
     emulated = any(program.emulation for program in draft.programs)
     if (draft.requires.system == "linux" or emulated) and "clang" not in compiler:
@@ -115,7 +115,7 @@ def _inside(draft: BundleManifest) -> tuple[Part, ...]:
 
 
 def _beside(draft: BundleManifest) -> tuple[Part, ...]:
-    """Return what the runtime contains or loads for such a machine."""
+    """Return the parts that the runtime contains or loads on such a machine."""
     parts = [JSON_PART, MONOCYPHER]
     if draft.requires.system == "linux":
         parts += [Part("libgomp", "", _GCC, "dynamic"), Part("libgcc_s", "", _GCC, "dynamic")]

@@ -1,9 +1,9 @@
-"""The one core of a conversion, read downwards: export, passes, lowering, proof, verdict, seal.
+"""The core of every conversion, in order: export, passes, lowering, proof, verdict, seal.
 
 `convert()`, the tasks of a flow and the search for a fault (`transforms.bisect`) call these
-functions; what differs between them (progress, retries, Prefect's states, where reports go) is
-theirs. Modules that need torch are imported by the functions that need it: a proof runs where
-torch is not.
+functions; their differences (progress, retries, Prefect's states, where reports go) are handled
+there. Functions import the modules that need torch themselves, since a proof runs where torch is
+not installed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_LOWERED = 0.9  # of a stage that lowers; in the rest the bundle is written and timed
+_LOWERED = 0.9  # share of a lowering stage; the bundle is written and timed in the rest
 _LONGEST_STEP = 200  # characters
-_CHECKS = 4  # of a program, besides its golden cases: steps of `menagerie.validation`
+_CHECKS = 4  # per program, besides its golden cases: steps of `menagerie.validation`
 
 
 class Stage(StrEnum):
@@ -105,10 +105,10 @@ def transform(
     """Run the graph passes over every program, and round weights to a precision.
 
     `calibration` has, for `int8-static`, samples of the inputs of each program, by its name. Raise
-    UsageError for a pass that does not exist or an option it does not take, a precision that the
-    target does not compute in, or a parameter to keep that there is not; PassError if a pass broke
-    its contract, LoweringError if a program needs what the target lacks, ExportError if two
-    programs have a buffer in common that one writes.
+    UsageError for an unknown pass or option, a precision that the target does not support, or a
+    parameter to keep that does not exist; PassError if a pass breaks its contract; LoweringError if
+    a program needs what the target lacks; ExportError if two programs have a buffer in common that
+    one of them writes.
     """
     from transforms.export.prepare import refuse_shared_state
     from transforms.graph.record import record_graph
@@ -131,7 +131,7 @@ def transform(
 def _rewritten(
     prepared: Prepared, settings: Settings, calibration: Iterable[Call]
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
-    """Run the whole list; where weights are rounded, also what that costs and what they meet."""
+    """Run the whole list; if it rounds weights, also return the costs and the operands' ranges."""
     from transforms.passes.quantisation import fitting_calls, operand_ranges, rounding_costs
     from transforms.pipeline import OF_PRECISIONS, make_passes, passes_in, passes_over
 
@@ -164,9 +164,9 @@ def lower(
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
 ) -> LowerRecord:
-    """Lower programs, write the bundle of them, equal weights once, and time it.
+    """Lower programs, write and time their bundle, which stores equal weights once.
 
-    Raise LoweringError or its kind UnsupportedKernels, see `Target.lower`.
+    Raise LoweringError or its subclass UnsupportedKernels, see `Target.lower`.
     """
     from transforms.bundle import write_bundle
     from transforms.eager import measure_beside_eager
@@ -186,7 +186,7 @@ def lower(
     )  # fmt: skip
 
 
-# Nothing has signed it yet: the signer looks at this verdict first.
+# The bundle is not signed yet, since the signer first checks this verdict.
 run_goldens = functools.partial(validate, allow_unsigned=True)
 
 
@@ -201,11 +201,11 @@ def prove(
     stages: Callable[[], Sequence[StageTime]] = tuple,
     judge: Callable[..., ValidationReport] = run_goldens,
 ) -> ConversionReport:
-    """Run the bundle in a fresh process without torch, and put the report over it together.
+    """Run the bundle in a fresh process without torch, and assemble its report.
 
-    The bundle is sealed as `lowered` and stays as it is; the draft is its manifest, read before it
-    runs. It is not timed again where `lowered` has latencies. `stages` is asked for times when the
-    run is over; `judge` is a replacement in tests.
+    The bundle is sealed as `lowered` and is not changed; `draft` is its manifest, read before it
+    runs. It is not timed again if `lowered` has latencies. `stages` returns the times once the run
+    is over; `judge` is replaced in tests.
     """
     limits = replace(limits, measure_seconds=0.0) if lowered.artifact_latency else limits
     checks = sum(each.golden_cases + _CHECKS for each in draft.programs)
@@ -213,7 +213,7 @@ def prove(
     judged = judge(
         bundle,
         limits=limits,
-        # It comes from the process that the artifact runs in, which may say anything.
+        # It comes from the process that the artifact runs in, so its text is not trusted.
         progress=lambda place: report_step(
             printable(place)[:_LONGEST_STEP], min(1.0, next(done) / checks)
         ),
@@ -232,7 +232,7 @@ def prove(
 
 
 def located(report: ConversionReport, search: Callable[[], Diagnosis]) -> ConversionReport:
-    """Add to the report of a failed proof what a search found; a failed one hides no verdict."""
+    """Add a search's diagnosis to a failed proof's report; a failed search keeps the verdict."""
     try:
         diagnosis = search()
     except Exception as error:  # noqa: BLE001 - whatever it is, the verdict is kept
@@ -246,8 +246,8 @@ def seal(
 ) -> BundleManifest:
     """Put the report into a bundle that passed, and seal it in the state that was proven.
 
-    That is `validated`, or `emulated` where this host emulates the target's device. Of golden
-    outputs that are large beside the weights it keeps a sample. The draft is the manifest read
+    That is `validated`, or `emulated` if this host emulates the target's device. Golden outputs
+    that are large relative to the weights are reduced to samples. `draft` is the manifest read
     before the bundle ran, since a run may write into its folder. Raise ArtifactError if a file of
     the bundle changed while it ran.
     """

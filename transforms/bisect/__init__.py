@@ -1,4 +1,4 @@
-"""Finds where a result goes wrong: which pass, or else which node of the lowered program."""
+"""Find where a result goes wrong: in which pass, or in which node of the lowered program."""
 
 from transforms.bisect.search import diagnose, locate
 

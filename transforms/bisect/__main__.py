@@ -1,4 +1,4 @@
-"""Runs a reproducer again: `python -m transforms.bisect [--unpickle] FOLDER`."""
+"""Rerun a reproducer: `python -m transforms.bisect [--unpickle] FOLDER`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zoo.errors import MenagerieError, UsageError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Rerun the reproducer in a folder; 0 if it agrees now, 1 if it diverges, 2 for misuse."""
+    """Rerun the reproducer in a folder; return 0 if it agrees, 1 if it diverges, 2 for misuse."""
     folders = [each for each in arguments if each != "--unpickle"]
     if len(folders) != 1:
         sys.stderr.write("usage: python -m transforms.bisect [--unpickle] FOLDER\n")

@@ -1,4 +1,4 @@
-"""Small pieces of a program: how they are cut out, and how far from eager PyTorch they are."""
+"""Small pieces of a program: how they are extracted, and how far they are from eager PyTorch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from transforms.targets import Identity, Settings, Target, target_named
 
 Tolerances = Mapping[Dtype, Tolerance]
 
-_WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
+_WIDEST = (1, 2**31, 1)  # sessions check ranges; this run compares numbers
 _LIMITS = Limits(seconds=600.0, measure_seconds=0.0)
 _WRONG = compare(np.zeros(1), np.ones(1), Dtype.FLOAT64, None, case=0, name="")
 CRASHED = replace(_WRONG, max_abs=float("inf"))  # farther from eager's than any tensor
@@ -77,9 +77,9 @@ def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProg
 def extract(program: ExportedProgram, names: Collection[str], inputs: Sequence[Tensor]) -> Piece:
     """Return the named nodes of a program as a program of their own.
 
-    What flows into them from other nodes becomes its inputs, with the values that it has when the
-    whole program runs on `inputs`, a tensor for each user input; weights stay weights; sizes become
-    constants. It returns every chosen node that something else needs. A node that picks one of
+    Values that flow into them from other nodes become its inputs, as computed when the whole
+    program runs on `inputs`, a tensor for each user input; weights stay weights; sizes become
+    constants. It returns every chosen node that another node needs. A node that selects one of
     several results comes with the node that makes them.
     """
     chosen = [n for n in program.graph.nodes if n.name in names]
@@ -112,7 +112,7 @@ def extract(program: ExportedProgram, names: Collection[str], inputs: Sequence[T
             taken += [] if node.name in weights else [value]
     for node in chosen:
         made[node] = _copied(node, graph, made, mode)
-    returned = [  # the tensors that are used outside, or not at all
+    returned = [  # the tensors that are used outside, or nowhere
         made[n]
         for n in chosen
         if isinstance(n.meta.get("val"), Tensor)
@@ -130,7 +130,7 @@ def _feeding(chosen: Sequence[Node]) -> list[Node]:
 
 
 def _copied(node: Node, graph: Graph, made: Mapping[Node, Any], mode: FakeTensorMode) -> Node:
-    """Copy a call to the end of a graph, with the shapes of its operands there."""
+    """Copy a call to the end of a graph, with its operands' shapes in that graph."""
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
     copied = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
     copied.meta = {k: v for k, v in node.meta.items() if k not in {"val", "tensor_meta"}}
@@ -143,7 +143,7 @@ def _assemble(
     graph: Graph, module: GraphModule, specs: Sequence[InputSpec], outputs: Sequence[str], *,
     like: ExportedProgram, example: tuple[Tensor, ...] | None = None,
 ) -> ExportedProgram:  # fmt: skip
-    """Return an ExportedProgram of a graph, with the constants, ranges and dialect of another."""
+    """Return an ExportedProgram of a graph, with another's constants, ranges and dialect."""
     graph.lint()
     arguments = [TensorArgument(name=name) for name in outputs]
     call, made = like.module_call_graph[0].signature, tree_structure(tuple(outputs))
@@ -165,19 +165,19 @@ def _assemble(
     )
 
 
-# Runs a piece and returns how far its outputs are from eager's, by the names of their nodes.
+# Runs a piece and returns the distance of its outputs from eager's, by their nodes' names.
 Judge = Callable[[Piece, Tolerances], dict[str, OutputParity]]
 
 
 def comparable(value: Any) -> bool:
-    """Return whether a value is a tensor of an element type that artifacts know."""
+    """Return whether a value is a tensor with an element type that artifacts support."""
     return isinstance(value, Tensor) and value.dtype in DTYPES
 
 
 def differences(
     expected: Mapping[str, Any], actual: Mapping[str, Any], tolerances: Tolerances
 ) -> dict[str, OutputParity]:
-    """Compare as the validation of an artifact does, by name, what can be compared."""
+    """Compare all comparable values by name, as the validation of an artifact does."""
     found = {}
     for name, wanted in expected.items():
         if comparable(wanted):
@@ -190,7 +190,7 @@ def differences(
 def judge_rewritten(
     piece: Piece, tolerances: Tolerances, *, graph_pass: GraphPass
 ) -> dict[str, OutputParity]:
-    """Run a piece in eager before and after a pass; PassError if that breaks its contract."""
+    """Run a piece in eager before and after a pass; raise PassError if it breaks its contract."""
     rewritten, _ = graph_pass(piece.program)
     names = [n.name for n in output_nodes(piece.program)]
     after = [n.name for n in output_nodes(rewritten)]
@@ -203,11 +203,11 @@ def judge_rewritten(
 def judge_lowered(
     piece: Piece, tolerances: Tolerances, *, target: Target | str
 ) -> dict[str, OutputParity]:
-    """Lower a piece as it is before the device's passes, and run its bundle without torch.
+    """Lower a piece, the program before the device's passes, and run its bundle without torch.
 
-    Return how far each output is from eager's, by its node's name; infinitely if the run crashed,
-    was refused by the runtime, or took longer than ten minutes. Raise LoweringError if the piece
-    cannot be lowered.
+    Return the distance of each output from eager's, by its node's name; it is infinite if the run
+    crashed, was refused by the runtime, or took longer than ten minutes. Raise LoweringError if the
+    piece cannot be lowered.
     """
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
         bundle = Path(temporary) / "bundle"
@@ -230,8 +230,8 @@ def lower_piece(
 ) -> tuple[str, ...]:
     """Run the device's passes over any program, lower it, and write a bundle of it.
 
-    The golden case is what it yields for `inputs`, a tensor for each input in order; the names of
-    its outputs are returned. Raise LoweringError if it cannot be lowered.
+    The golden case is its result for `inputs`, a tensor for each input in order. Return the names
+    of its outputs. Raise LoweringError if it cannot be lowered.
     """
     settings = Settings(
         target=target_named(target), passes=(), tolerances=tolerances or {}, seconds=0
@@ -243,7 +243,7 @@ def lower_piece(
 
 
 def _prepared(program: ExportedProgram, inputs: Sequence[Tensor]) -> Prepared:
-    """Prepare a piece in which every symbolic size is a dimension of its own, as wide as can be."""
+    """Prepare a piece in which every symbolic size is its own dimension, with the widest range."""
     outputs = output_nodes(program)
     sizes: dict[str, str] = {}
     shapes: dict[str, list[int | str]] = {}

@@ -1,10 +1,10 @@
-"""A wrong result in a folder: the program, what to call it with, and how to see it again.
+"""A wrong result in a folder: the program, its inputs, and how to rerun it.
 
-program.pt2            a small program that shows it, by torch.export.save
+program.pt2            a small program that shows it, written by torch.export.save
 inputs.safetensors     its inputs: `0`, `1`, ... in order
-divergence.json        what was found, the tolerances it was judged by, and how to see it again
+divergence.json        the divergence, the tolerances it was judged by, and how to rerun it
 
-A program is opened as `transforms.loading` says.
+Programs are opened as `transforms.loading` describes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Facts(Frozen):
 
     command: str  # exit code 0: the fault is gone, 1: it is still there
     target: str
-    choice: PassChoice | None  # the wrong pass with its options; None in lowering
+    choice: PassChoice | None  # the wrong pass with its options; None for lowering
     divergence: Divergence
     tolerances: dict[Dtype, Tolerance]
     torch: str
@@ -58,11 +58,11 @@ def save(
     choice: PassChoice | None,
     tolerances: Tolerances,
 ) -> Divergence:
-    """Write a reproducer into a missing or empty folder, all of it or nothing.
+    """Write a complete reproducer into a missing or empty folder, or write nothing.
 
-    The piece is the program before the wrong pass, which is `choice`, or, where that is None, the
-    one that the target computes wrongly. The divergence returned names the reproducer; there is
-    none if the piece calls operators that a fresh process does not have.
+    The piece is the program before the wrong pass, which is `choice`; if that is None, it is the
+    program that the target computes wrongly. The returned divergence names the reproducer, unless
+    none was written because the piece calls operators that a fresh process lacks.
     """
     targets = {node.target for node in piece.program.graph.nodes}
     called = [each for each in targets if isinstance(each, torch._ops.OpOverload)]
@@ -90,9 +90,9 @@ def save(
 
 
 def write_program(program: ExportedProgram, file: Path) -> bytes:
-    """Write a program; returns the bytes, which the file need not hold any more."""
+    """Write a program; return its bytes, since the file may have changed by then."""
     written = io.BytesIO()
-    with warnings.catch_warnings():  # of weights that are a part of their memory: it is all there
+    with warnings.catch_warnings():  # on weights that are part of a larger, saved memory
         warnings.filterwarnings("ignore", "No complete tensor found")
         torch.export.save(program, written)
     file.write_bytes(written.getvalue())
@@ -102,10 +102,10 @@ def write_program(program: ExportedProgram, file: Path) -> bytes:
 def rerun(
     folder: Path, *, unpickle: bool = False, judge: Judge | None = None
 ) -> dict[str, OutputParity]:
-    """Run a reproducer again by `judge`, or on its target; return how far it is from eager now.
+    """Rerun a reproducer by `judge`, or on its target; return its current distance from eager.
 
-    Raise UsageError if the pass it is about does not exist any more, ArtifactError if the folder is
-    not a reproducer, SourceRefused if it was not written here, and `unpickle` is not given.
+    Raise UsageError if the pass no longer exists, ArtifactError if the folder is not a reproducer,
+    and SourceRefused if it was not written here and `unpickle` is not given.
     """
     facts, piece = _load(folder, unpickle=unpickle)
     if facts.choice is None:
@@ -124,7 +124,7 @@ def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:
         inputs = tuple(tensors[str(i)] for i in range(wanted))
     except SourceRefused:
         raise
-    except Exception as error:  # torch raises many kinds here; all mean the same to the user
+    except Exception as error:  # torch raises many types; all mean the same to the user
         raise ArtifactError(str(folder), f"is not a reproducer ({first_line(error)})") from error
     program.example_inputs = (inputs, {})
     return facts, Piece(program, inputs)

@@ -1,4 +1,4 @@
-"""Finds where a result goes wrong: first among the passes, then in the lowered program."""
+"""Find where a result goes wrong: first among the passes, then in the lowered program."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from zoo.errors import LoweringError, MenagerieError, PassError, UsageError
 from zoo.records import Diagnosis, Divergence, DivergenceStage, Suspected
 from zoo.spec import PassChoice
 
-_PROBES = 8  # inner nodes looked at in one lowering
-_MOST_PIECES = 12  # tried on the way to a small one
+_PROBES = 8  # inner nodes judged in one lowering
+_MOST_PIECES = 12  # tried to find a small one
 _NOTHING_FOUND = (
     "Lowered and run by itself, each suspected program agrees with eager: the fault is in the "
     "bundle, in how often or beside what it is run, or in inputs that were not tried"
@@ -59,26 +59,26 @@ def locate(
     folder: Path | None = None,
     seconds: float = math.inf,
 ) -> Divergence | None:
-    """Find the first divergence from eager; None when every output is as eager's.
+    """Find the first divergence from eager; return None if every output agrees with eager's.
 
-    First the program is interpreted in eager PyTorch after each pass: one after which an output is
-    out of tolerance is the culprit. If none is, inner nodes are made outputs, several in one
-    lowering, and the search narrows to the first that is wrong though what feeds it is right. Since
-    outputs change what is fused, that node is then lowered with ever more of its producers, until
-    the fault shows. `judge` lowers and runs; a crash is located like a wrong number.
+    First the program is interpreted in eager PyTorch after each pass: the pass after which an
+    output is out of tolerance is the culprit. If there is none, inner nodes are made outputs,
+    several per lowering, and the search narrows to the first wrong node whose producers are right.
+    Since outputs change what is fused, that node is then lowered with more and more of its
+    producers, until the fault shows. `judge` lowers and runs; a crash counts as a wrong number.
 
-    `program` is as before the passes, in functional form, `passes` all of them in order, those for
-    the device among them, and `inputs` a tensor for each input. The reproducer goes to `folder`, an
-    empty or missing one (else UsageError). After `seconds` the search ends with what it knows, once
-    the lowering under way is done: the divergence is then not `certain`; MenagerieError where
-    nothing is known yet.
+    `program` is the one before the passes, in functional form; `passes` are all of them in order,
+    including the device's; `inputs` has a tensor for each input. The reproducer goes to `folder`,
+    which is empty or missing (else UsageError). After `seconds` the search ends with its current
+    result, once the lowering under way is done, and the divergence is not `certain`; MenagerieError
+    if there is no result yet.
     """
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
     target, choice = target_named(target), None
     judge = judge or functools.partial(judge_lowered, target=target)
     search = _Search(tuple(inputs), judge, tolerances, time.monotonic() + seconds)
-    # The judge makes these passes again of each piece, before it lowers it.
+    # The judge makes these passes again for each piece, before it lowers it.
     device = {p.name for p in make_passes(target.device_passes)}
     found: Divergence | None = None
     for number, (graph_pass, _, rewritten) in enumerate(passes_over(program, passes)):
@@ -90,7 +90,7 @@ def locate(
                 raise
             break
         if found is not None:
-            # Against the program just before, only this pass's own nodes differ.
+            # Compared with the program just before, only this pass's own nodes differ.
             before = _after(program, passes[:number])
             found = search.first_wrong(before, rewritten) or found
             choice = PassChoice(name=graph_pass.name, options=dict(graph_pass.options))
@@ -128,12 +128,12 @@ def diagnose(
     folder: Path,
     seconds: float,
 ) -> Diagnosis:
-    """Search the suspected programs for the first node that computes something else than eager.
+    """Search the suspected programs for the first node that differs from eager.
 
-    `programs` are as before the passes; `suspects` are programs and golden cases that may show the
-    fault, the likeliest first, None for any case. Of a program that keeps state only the first call
-    of a run can be searched. A small program that shows the fault goes to `folder`, missing or
-    empty; `seconds` are for the whole search.
+    `programs` are those before the passes; `suspects` are programs and golden cases that may show
+    the fault, the likeliest first, with None for any case. For a program that keeps state only the
+    first call of a run can be searched. A small program that shows the fault goes to `folder`,
+    missing or empty; `seconds` are for the whole search.
     """
     end, later = time.monotonic() + seconds, list[str]()
     names = [each.program.state_dict for each in programs.values()]
@@ -161,9 +161,9 @@ def diagnose(
 
 @dataclass(frozen=True)
 class _Search:
-    """What one search goes by: inputs of the whole program, and when its values are right.
+    """The state of a search: the whole program's inputs, the judge, the tolerances and the end.
 
-    After `end`, of `time.monotonic`, it makes do with what it knows.
+    After `end`, on the clock of `time.monotonic`, it returns what it knows.
     """
 
     inputs: tuple[torch.Tensor, ...]
@@ -177,7 +177,7 @@ class _Search:
         return time.monotonic() >= self.end
 
     def check_time(self, what: str) -> None:
-        """Raise MenagerieError when the time is up; `what` did not come about before."""
+        """Raise MenagerieError if the time is up before `what` happened."""
         if self.late:
             raise MenagerieError("bisect", f"the time was up before {what}")
 
@@ -203,7 +203,7 @@ class _Search:
         inner = wrong([(old, new) for old, new in shared if old.target == new.target])
         node, distance = (inner or outputs)[0]
         fresh = [n for n in node.all_input_nodes if n.name not in known and is_probe(n)]
-        blamed = fresh[-1] if inner and fresh else node  # a new node that feeds one of before
+        blamed = fresh[-1] if inner and fresh else node  # a new node that feeds an old one
         return divergence_at(DivergenceStage.PASSES, blamed, distance)
 
     def smallest_for_pass(
@@ -250,7 +250,7 @@ class _Search:
             if self.late:
                 return wrong, distance, False
             probes = [n for n in program.graph.nodes if n in suspects]
-            step = max(1, -(-len(probes) // _PROBES))  # evenly spaced; all when they are few
+            step = max(1, -(-len(probes) // _PROBES))  # evenly spaced; all of them if they are few
             probes = probes[step // 2 :: step]
             probes, found = self._probed(program, probes)
             good |= {n for n in probes if found[n.name].passed}
@@ -261,7 +261,7 @@ class _Search:
     def _probed(
         self, program: ExportedProgram, probes: list[Node]
     ) -> tuple[list[Node], Mapping[str, OutputParity]]:
-        """Judge nodes together; after a crash only the first of them, down to one."""
+        """Judge nodes together; after a crash only the first half of them, down to one."""
         while True:
             cut = with_outputs(program, [n.name for n in probes])
             found = self.judge(Piece(cut, self.inputs), self.tolerances)
@@ -278,9 +278,9 @@ class _Search:
         around: Callable[[Node], Iterable[Node]],
         judge: Judge,
     ) -> tuple[Piece, OutputParity] | None:
-        """Return the first wrong piece among ever more nodes around some, and its error.
+        """Return the first wrong piece among growing sets of nodes, and its error.
 
-        Pieces that the judge does not take, as the compiler does not take each, are not wrong.
+        Pieces that the judge rejects, since the compiler cannot lower every piece, are not wrong.
         """
         for _ in range(_MOST_PIECES):
             if not nodes or self.late:
@@ -298,7 +298,7 @@ class _Search:
 
 
 def divergence_at(stage: DivergenceStage, node: Node, distance: OutputParity) -> Divergence:
-    """Return the record of a wrong node, with where in the model it comes from."""
+    """Return the record of a wrong node, with its location in the model."""
     file, line = source_line(node)
     return Divergence(
         stage=stage, pass_name=None, node=node.name, operator=str(node.target),
@@ -308,7 +308,7 @@ def divergence_at(stage: DivergenceStage, node: Node, distance: OutputParity) ->
 
 
 def is_probe(node: Node) -> bool:
-    """Return whether a node computes real numbers: integers may tip over by rounding."""
+    """Return whether a node computes real numbers: integers may flip by rounding."""
     value = node.meta.get("val")
     if node.op != "call_function" or not isinstance(value, torch.Tensor):
         return False
@@ -318,13 +318,13 @@ def is_probe(node: Node) -> bool:
 def _suspects(wrong: Node, good: set[Node]) -> set[Node]:
     """Return the producers of a wrong node that no right node clears.
 
-    When none is left, those that feed it directly and were not looked at themselves: a node in
+    If none is left, return those that feed it directly and were not judged themselves: a node in
     between can hide a fault (a normalisation hides a wrong scale).
     """
     cleared = set(good)
     for node in good:
         behind = producers(node)
-        if wrong not in behind:  # else the fault was masked on the way, and it clears none
+        if wrong not in behind:  # otherwise the fault was masked on the way, and it clears none
             cleared |= behind
     suspects = {n for n in producers(wrong) - cleared if is_probe(n)}
     return suspects or _nearest_probes(wrong) - good

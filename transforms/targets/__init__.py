@@ -1,4 +1,4 @@
-"""The targets, by name: what a program can be converted for. Nothing here imports torch."""
+"""The targets that a program can be converted for, by name. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KNOWN: dict[str, Target] = {}
 
 
 def register(target: Target) -> Target:
-    """Make a target known under its name; one of the same name is replaced.
+    """Register a target under its name; a target of the same name is replaced.
 
-    A distribution of its own names its class under the entry points `menagerie.targets` instead.
+    Another distribution names its class under the entry points `menagerie.targets` instead.
     """
     _KNOWN[target.name] = target
     return target

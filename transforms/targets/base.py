@@ -1,7 +1,7 @@
-"""What a target is: all that is special to it, in one object.
+"""A target: everything that is special to it, in one object.
 
-Callers that convert, plan, place or check ask the object; none asks which target it is. Modules
-here are imported where torch is not: what lowers is imported by the method that lowers.
+Callers that convert, plan, place or check ask the object, and none asks which target it is. Modules
+here can be imported without torch: methods that lower import what they need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transforms.graph.graph_pass import GraphPass
     from zoo.spec import PassChoice
 
-# In a target's list: the place of the pass that a precision asks for, if it asks for one.
+# In a target's list: the position of the pass that a precision needs, if it needs one.
 ROUND_WEIGHTS = "round_weights"
 
 
@@ -32,22 +32,22 @@ PassItem: TypeAlias = "str | PassChoice"
 
 
 class Target(ABC):
-    """Where an artifact runs, and how one is made for it: a subclass with one instance a target."""
+    """A platform for artifacts, and the way to make them; each subclass has one instance."""
 
     name: ClassVar[str]  # in manifests, bundles and commands: lower-case letters, digits, `_`
     summary: ClassVar[str]  # one line for people
     runtime: ClassVar[str]  # library of the package menagerie that runs its bundles
-    # The whole compiler before code generation, in order. A model that names passes gets those up
-    # to `ROUND_WEIGHTS`; what follows is what code generation counts on.
+    # The whole compiler before code generation, in order. A model that names passes replaces those
+    # before `ROUND_WEIGHTS`; code generation relies on the passes after it.
     passes: ClassVar[tuple[PassItem, ...]]
-    convert_pool: ClassVar[str]  # whose workers convert for it, unless the operator says else
-    multiplies_integers: ClassVar[bool] = False  # takes the precisions `int8` and `int8-static`
+    convert_pool: ClassVar[str]  # whose workers convert for it, unless the operator chooses another
+    multiplies_integers: ClassVar[bool] = False  # supports the precisions `int8` and `int8-static`
 
     @abstractmethod
     def lower(
         self, program: ExportedProgram, bundle: Path, *, name: str = "main"
     ) -> LoweredProgram:
-        """Compile one program; its files go to `programs/<name>/` of the bundle's folder.
+        """Compile one program; its files go to `programs/<name>/` in the bundle's folder.
 
         Raise UnsupportedKernels, with every kernel that the target's runtime lacks, or
         LoweringError if code generation or a compiler fails.
@@ -55,10 +55,10 @@ class Target(ABC):
 
     @abstractmethod
     def requirements(self) -> Requirements:
-        """Return what a machine must be to run an artifact that is lowered here."""
+        """Return the requirements of a machine to run an artifact that is lowered here."""
 
     def refusal(self, precision: Precision) -> UsageError | None:
-        """Return why the target's runtime does not compute in the precision; None if it does."""
+        """Return an error if the target's runtime cannot compute in the precision; else None."""
         if not precision.multiplies_integers or self.multiplies_integers:
             return None
         return UsageError(
@@ -68,7 +68,7 @@ class Target(ABC):
         )
 
     def lowering_passes(self) -> tuple[GraphPass, ...]:
-        """Return passes that `lower` runs after all others, able to run in this process."""
+        """Return the passes that `lower` runs after all others, usable in this process."""
         return ()
 
     def dispatches(self, program: ExportedProgram, name: str) -> Mapping[str, int]:  # noqa: ARG002
@@ -79,36 +79,36 @@ class Target(ABC):
         return {}
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
-        """Write what all programs in the bundle's folder share; return the files by their role."""
+        """Write the files that all programs of a bundle share, and return them by their role."""
         return {}
 
     def versions(self) -> Mapping[str, str]:
-        """Return versions of what makes its artifacts, besides torch and the C++ compiler."""
+        """Return the versions of tools that make its artifacts, besides torch and the compiler."""
         return {}
 
     def checks(self) -> Iterator[Check]:
-        """Yield what `zoo doctor` is to say of this machine's fitness for the target."""
+        """Yield the checks of `zoo doctor` for this machine's fitness for the target."""
         yield from ()
 
     @property
     def _rounding(self) -> int:
-        """The place of ROUND_WEIGHTS; a list without it ends there."""
+        """The position of ROUND_WEIGHTS, or the end of a list without it."""
         passes = self.passes
         return passes.index(ROUND_WEIGHTS) if ROUND_WEIGHTS in passes else len(passes)
 
     @property
     def general_passes(self) -> tuple[PassItem, ...]:
-        """Those that a model may replace by its own: up to `ROUND_WEIGHTS`."""
+        """The passes before `ROUND_WEIGHTS`, which a model may replace by its own."""
         return self.passes[: self._rounding]
 
     @property
     def device_passes(self) -> tuple[PassItem, ...]:
-        """Those that code generation counts on: behind `ROUND_WEIGHTS`."""
+        """The passes after `ROUND_WEIGHTS`, on which code generation relies."""
         return self.passes[self._rounding + 1 :]
 
     @property
     def platform(self) -> str:
-        """What an artifact lowered here runs on, e.g. `cpu-linux-x86_64`."""
+        """The platform of an artifact lowered here, e.g. `cpu-linux-x86_64`."""
         return platform_name(self.name, self.requirements())
 
     @property
@@ -122,28 +122,28 @@ class Target(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the programs of a model are converted."""
+    """The settings for converting a model's programs."""
 
     target: Target  # what they are lowered for
-    # In place of the target's general ones; None for these
+    # Replace the target's general passes; None keeps them
     passes: Sequence[PassItem] | None = None
-    # How weights are kept, where that loses nothing; `transform` rounds them
+    # How weights are stored if that is lossless; `transform` rounds them to make it so
     kept: WeightPrecision = FLOATS
-    # Those that differ from the usual ones, by dtype
+    # Tolerances that differ from the usual ones, by dtype
     tolerances: Mapping[Dtype, Tolerance] = field(default_factory=dict)
-    threads: int = 1  # that the artifact and eager are timed with
-    seconds: float = 1.0  # that each program is timed for, in turns with eager; 0: none is
+    threads: int = 1  # for timing the artifact and eager
+    seconds: float = 1.0  # to time each program, in turns with eager; 0: no timing
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which conversion this is, as its bundle and its report say it."""
+    """The identity of a conversion, as its bundle and report state it."""
 
     model: str  # its name
     target: Target  # what it is lowered for
-    build_key: str  # the hash of all that makes the bundle
-    source: str = ""  # where the weights are from
-    random_weights: int | None = None  # the seed, where they are random
+    build_key: str  # the hash of everything that determines the bundle
+    source: str = ""  # where the weights come from
+    random_weights: int | None = None  # the seed, if they are random
     licence: str = ""  # an SPDX identifier, or nothing
     summary: str = ""  # a line about the model
-    parameters: int = 0  # how many numbers the model has
+    parameters: int = 0  # the number of parameters in the model

@@ -28,41 +28,41 @@ class CpuTarget(Target):
     convert_pool = "linux-cpu"
     multiplies_integers = True
     passes: ClassVar[tuple[PassItem, ...]] = (
-        # The runtime has no FFT. First, since all others then see plain views and products.
+        # The runtime has no FFT. It is first, since all others then see plain views and products.
         "decompose_stft",
-        # Before what it computes from sizes alone is folded. It traces anew.
+        # Before folding of what it computes from sizes alone. It retraces the program.
         "decompose_rare_operators",
         # A copy ends the chains of views that the passes below follow.
         "replace_view_copies",
-        # After it, as it reads views; before sizes that are computed twice are merged.
+        # After it, as it reads views; before duplicate size computations are merged.
         "unpad_relative_shift",
         # While convolution and norm still have the weights that the model gave them.
         "fold_batch_norm",
-        # From here on, a weight that can be known is a constant, which the rewrites below ask for.
+        # From here on, every weight that can be known is a constant, as the rewrites below need.
         "fold_constants",
-        # Before anything is rewritten: what was written twice is then rewritten once.
+        # Before other rewrites: code written twice is then rewritten once.
         "merge_common_subexpressions",
-        # Before the permutations go: it needs both ends of a chain to know every axis.
+        # Before the permutations are removed: it needs both ends of a chain to know every axis.
         "pointwise_affine_to_conv",
-        # After it, since a map that became a convolution has no concatenation left to part.
+        # After it, since a map that became a convolution has no concatenation left to split.
         "fuse_cat_linear",
-        # What the rewrites above left between them.
+        # Removes what the rewrites above left between them.
         "remove_identity_permutes",
-        # Last of those that a model may choose: everything above may leave something behind.
+        # The last one that a model may choose: everything above may leave dead code behind.
         "remove_dead_code",
-        # Folded weights are the last, and those that are made below are copies of them.
+        # Folded weights are final here, and weights that are made below are copies of them.
         ROUND_WEIGHTS,
         # While convolutions of sequences are still torch's own, and not yet fused with anything.
         "turn_pointwise_sequences_both_ways",
-        # Traces anew: before weights claim strides that a trace would not know of.
+        # It retraces the program, so it runs before weights claim strides that a trace would lose.
         "expand_recurrent_layers",
         # Before kernels are fused, whose results then are channels-last as well.
         "claim_channels_last",
-        # After it: a fused call's weight is claimed as a convolution's.
+        # After it: a fused call's weight is claimed like a convolution's.
         "fuse_activations",
-        # After it: the activation between the two is part of the first one's call.
+        # After it: the activation between the two belongs to the first one's call.
         "join_expanded_depthwise",
-        # Rounded tables are the last ones, too.
+        # Rounded tables are final here, too.
         "read_table_rows",
     )
 
@@ -81,11 +81,11 @@ class CpuTarget(Target):
         return host_requirements()
 
     def versions(self) -> Mapping[str, str]:
-        """See `Target.versions`: on Linux zig links."""
+        """See `Target.versions`: on Linux, zig links."""
         return {"zig": package_version("ziglang")} if platform.system() == "Linux" else {}
 
     def checks(self) -> Iterator[Check]:
-        """Yield whether the processor is one that artifacts run on."""
+        """Yield whether this processor can run artifacts."""
         machine = platform.machine()
         wanted = INSTRUCTIONS.get(machine, ())
         missing = sorted(set(wanted) - _has())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transforms.graph.graph_pass import GraphPass
 
 _SHADER_HEADER = "shaders.h.metal"
-# The cost model of one was measured on the CPU alone, the other one has a place below.
+# The first one's cost model was measured on the CPU only; the other one is listed below.
 _LATER = {"fuse_cat_linear", "unpad_relative_shift"}
 
 
@@ -35,19 +35,19 @@ class MetalTarget(Target):
     passes: ClassVar[tuple[PassItem, ...]] = (
         *(choice for choice in CpuTarget().general_passes if choice not in _LATER),
         ROUND_WEIGHTS,
-        # First, since the convolutions that it makes are fused as any others are.
+        # First, since the convolutions that it makes are fused like all others.
         "turn_volumes_into_images",
         # While convolutions of sequences are still torch's own, and not yet fused with anything.
         "turn_pointwise_sequences",
         # Before epilogues: a mask that asks a result for its size could not be fused into it.
         "compute_convolution_sizes",
         "fuse_epilogues",
-        # After it: a layer that something was fused into stays by itself.
+        # After it: a layer with a fused epilogue is not joined.
         "join_linear_layers",
-        # These trace anew: after the passes that look for torch's own operators.
+        # These retrace, so they run after the passes that look for torch's own operators.
         "loop_over_recurrent_layers",
         "keep_attention_whole",
-        # After it, which computes the shifts that it knows.
+        # After it, since that computes the shifts that it recognises.
         "unpad_relative_shift",
         # Last: kernels index weights as the artifact stores them.
         "lay_out_weights",
@@ -76,7 +76,7 @@ class MetalTarget(Target):
         return metal.dispatches(program, name)
 
     def requirements(self) -> Requirements:
-        """See `Target.requirements`; the same wherever it is lowered."""
+        """See `Target.requirements`; they are the same on every host."""
         from transforms.lowering.toolchain import DEPLOYMENT_TARGET
 
         return Requirements(
@@ -87,7 +87,7 @@ class MetalTarget(Target):
         )
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:
-        """Return the header in front of all shaders, if there are any."""
+        """Write the header before all shaders, if there are any."""
         from transforms.lowering.inductor import metal_header
 
         if not any(folder.glob("programs/*/*.metal")):
@@ -100,7 +100,7 @@ class MetalTarget(Target):
         return {"zig": package_version("ziglang")}
 
     def checks(self) -> Iterator[Check]:
-        """Yield what compiles for Metal here: zig, or on a Mac the system's compiler."""
+        """Yield the compiler for Metal here: zig, or on a Mac the system's compiler."""
         if not self.emulated_here:
             yield Check(self.name, Health.OK, "this Mac's own device and compiler")
             return
