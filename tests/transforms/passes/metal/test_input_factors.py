@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.passes.metal.fuse_epilogues import _input_and_factor
+from transforms import run_passes
+from transforms.graph.schemas import bound_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +36,12 @@ class Multiplied(nn.Module):
 
 
 def _found(module: nn.Module, *inputs: torch.Tensor) -> tuple[Node, Node | None]:
-    program = torch.export.export(module.eval(), inputs).run_decompositions({})
-    (convolution,) = [n for n in program.graph.nodes if n.target is aten.conv2d.default]
-    return _input_and_factor(convolution)
+    """The images that the fused convolution reads, and their factor."""
+    program, _ = run_passes(torch.export.export(module.eval(), inputs), ["fuse_epilogues"])
+    fused = torch.ops.menagerie.finished_convolution.default
+    (convolution,) = [n for n in program.graph.nodes if n.target is fused]
+    given = bound_arguments(convolution)
+    return given["input"], given["factor"]
 
 
 @pytest.mark.parametrize("images", [1, 2])
