@@ -78,6 +78,11 @@ FAULTS = {
     "all negative": (
         aten.relu.default, lambda x: x.relu() + (x < 0).all().float(), torch.relu, (ROWS,),
     ),
+    "large numbers": (aten.tanh.default, lambda x: x.sinh() / x.cosh(), torch.tanh, (ROWS,)),
+    "huge numbers": (
+        aten.atan.default,
+        lambda x: torch.where(x.isinf(), x.atan(), x.atan() + x * x * 0), torch.atan, (ROWS,),
+    ),
     "both infinities": (
         aten.relu.default, lambda x: torch.where(x > 1e37, 1e30, x.relu()), torch.relu, (ROWS,),
     ),

@@ -28,6 +28,7 @@ from transforms.graph.aliasing import nodes_of
 from transforms.graph.call_signature import Call, Eager, Signature
 from transforms.graph.complex_planes import is_complex
 from transforms.graph.layouts import as_array, as_tensor, plain
+from transforms.graph.schemas import is_elementwise, schema_of
 
 Answers = tuple[Plan, dict[str, Tensor]]
 
@@ -41,8 +42,8 @@ _ROUNDED = frozenset({
     "exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "rsqrt", "pow", "silu",
     "gelu", "softplus",
 })  # fmt: skip
-# Attempts whose features vary by rounding only, which a normalisation amplifies.
-_EVEN = frozenset({Kind.ZEROS, Kind.EQUAL, Kind.TIES, Kind.TINY})
+# Attempts whose features may vary by rounding only, which a normalisation amplifies.
+_EVEN = frozenset({Kind.ZEROS, Kind.EQUAL, Kind.TIES, Kind.LARGE, Kind.TINY})
 # Attempts at which outputs of only NaN are NaN in float64 too; clamped infinities may differ.
 _OF_NAN = frozenset({Kind.ONE_NAN, Kind.ALL_NAN})
 
@@ -82,6 +83,8 @@ _SPREADS = {
 }
 # Operators that sum products, by a part of their name.
 _PRODUCTS = ("conv", "linear", "mm", "matmul", "einsum", "attention", "lstm", "gru", "rnn")
+# Operators of one operand that multiply or add to it, so that a pass may change their order.
+_ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "pow", "square", "reciprocal")
 _ORDER = "sums of products overflow by their order (docs/special-values.md)"
 
 
@@ -91,7 +94,8 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
     `outputs` are the names of its outputs. `reaches` holds those that depend on these operators,
     `special_kinds` the attempts at which they differ.
     """
-    special, spreads, sums = dict[str, list[Node]](), dict[str, list[Node]](), list[Node]()
+    special, spreads = dict[str, list[Node]](), dict[str, list[Node]]()
+    sums, combining = list[Node](), list[Node]()
     calls = [n for n in program.graph.nodes if isinstance(n.target, HigherOrderOperator)]
     for node in nodes_of(program):
         seen = [node] if node.graph is program.graph else calls  # in loops or branches
@@ -110,19 +114,22 @@ def excuses(program: ExportedProgram, outputs: Sequence[str]) -> dict[str, Any]:
             if part in name:
                 spreads.setdefault(why, []).extend(seen)
         sums += seen if any(part in name for part in _PRODUCTS) else []
+        combining += seen if _combines(node) else []
     causes = {
         "special": [*itertools.chain(*special.values())],
         "spread": [*itertools.chain(*spreads.values())],
         "order": sums,
     }
-    beyond_bytes = (*SPECIAL, Kind.NEGATIVE, Kind.EQUAL)
-    listed = {**LISTED, _COMPLEX: _LARGE, _BYTES_OF_FLOATS: beyond_bytes}
-    kinds = [kind for name in special for kind in listed.get(name, tuple(SPECIAL))]
+    reaches = {n: _reached(program, outputs, nodes) for n, nodes in causes.items() if nodes}
+    beyond = (*SPECIAL, Kind.LARGE)
+    listed = {**LISTED, _COMPLEX: _LARGE, _CASTS: beyond}
+    listed[_BYTES_OF_FLOATS] = (*beyond, Kind.NEGATIVE, Kind.EQUAL)
+    kinds = [kind for name in special for kind in listed[name]]
     return {
         "special": f"docs/special-values.md lists {', '.join(special)}" if special else "",
         "spread": next(iter(spreads), ""),
         "order": _ORDER * bool(sums),
-        "reaches": {n: _reached(program, outputs, nodes) for n, nodes in causes.items() if nodes},
+        "reaches": reaches | {"overflow": _reached(program, outputs, combining)},
         "special_kinds": tuple(kind for kind in Kind if kind in kinds),
     }
 
@@ -134,6 +141,16 @@ def _is_as_eager(node: Node) -> bool:
     exponent = node.args[1] if len(node.args) > 1 else None
     is_power = str(node.target).startswith("aten.pow.Tensor_Scalar")
     return is_power and isinstance(exponent, (int, float)) and exponent == int(exponent)
+
+
+def _combines(node: Node) -> bool:
+    """Return whether a call adds or multiplies numbers, which overflow by their order."""
+    schema = schema_of(node.target) if node.op == "call_function" else None
+    aliases = [r.alias_info for r in schema.returns if r.alias_info] if schema else []
+    if node.op != "call_function" or any(not alias.is_write for alias in aliases):
+        return False
+    name = str(node.target).removeprefix("aten.").split(".")[0]
+    return len(node.all_input_nodes) > 1 or not is_elementwise(node) or name in _ARITHMETIC
 
 
 def _reached(

@@ -39,6 +39,7 @@ class Kind(TextEnum):
     EQUAL = "all equal"
     NEGATIVE = "all negative"
     TIES = "repeated rows and ties"
+    LARGE = "large numbers"
     INFINITIES = "both infinities"
     ALL_NAN = "NaN alone"
     TINY = "tiny numbers"
@@ -52,7 +53,6 @@ _ENDS = frozenset((Kind.HIGHEST, Kind.LOWEST))
 _OVERFLOWING = _ENDS | {Kind.HUGE}
 SPECIAL = _OVERFLOWING | {Kind.ONE_NAN, Kind.INFINITIES, Kind.ALL_NAN, Kind.TINY}
 _OF_INTEGERS = (Kind.ZEROS, Kind.HIGHEST, Kind.LOWEST, Kind.NEGATIVE)  # bool uses the first two
-_ORDER = "products and sums of infinities have an order of their own"
 _CHECKS = "eager checks values that an artifact does not"
 _OUTSIDE = re.compile(r"out of (range|bounds)")  # indices, which an artifact checks too
 _FLUSHED = frozenset((Dtype.FLOAT32, Dtype.BFLOAT16))  # dtypes whose subnormals a GPU flushes
@@ -116,6 +116,8 @@ class Plan:
     special: str = ""  # why a difference with NaN or extreme numbers is only reported
     spread: str = ""  # why NaN where eager has none is only reported
     order: str = ""  # why different numbers at the ends of a float's range are only reported
+    # Why infinities or NaN that eager does not have at huge numbers are only reported
+    overflow: str = "products and sums of infinities have an order of their own"
     # By the name of a reason above: the outputs to which it applies; if missing: all of them
     reaches: dict[str, tuple[str, ...]] = field(default_factory=dict)
     special_kinds: tuple[Kind, ...] | None = None  # to which `special` applies; None: to all
@@ -127,7 +129,8 @@ def attempts(specs: Sequence[TensorSpec], indices: Mapping[str, Sequence[int]]) 
     """List attempts for a program's inputs, most effective first; `indices` is by input name."""
     widths = {spec.dtype for spec in specs if spec.dtype.is_floating}
     kinds = list(Kind)[:-1] if widths else [Kind.SECOND_CALL]
-    none = {Kind.TINY, Kind.HUGE} if Dtype.FLOAT16 in widths else set()  # which holds neither
+    # Sums of float16 overflow by their order from 65,504 on.
+    none = {Kind.TINY, Kind.LARGE, Kind.HUGE} if Dtype.FLOAT16 in widths else set()
     found = [Attempt(kind=kind) for kind in kinds if kind not in none]
     floats = [spec.name for spec in specs if spec.dtype.is_floating]
     # With NaN at the same place in every input, one of them hides the effect of another.
@@ -163,6 +166,7 @@ _FLOATS: Mapping[Kind, Callable[[Float64, float], Float64]] = {
     Kind.EQUAL: lambda x, _: np.full_like(x, 3.3),
     Kind.NEGATIVE: lambda x, _: -1.0 - np.abs(x),
     Kind.TIES: lambda x, _: _ties(x),
+    Kind.LARGE: lambda x, _: x * 100.0,  # whose exponential overflows
     Kind.INFINITIES: lambda x, _: _at(x, np.inf, -np.inf),
     Kind.ALL_NAN: lambda x, _: np.full_like(x, np.nan),
     Kind.TINY: lambda x, _: x * 1e-25,  # whose square underflows in float32
@@ -256,7 +260,7 @@ def _excuse(plan: Plan, attempt: Attempt, shown: _Difference) -> str:
     is_overflow = way is not _Way.NUMBERS and kind in _OVERFLOWING
     is_overflow |= way is _Way.MORE_NAN and kind is Kind.INFINITIES
     order = reason("order") if kind in _ENDS else ""
-    return special or spread or order or _ORDER * is_overflow
+    return special or spread or order or reason("overflow") * is_overflow
 
 
 def _difference(
