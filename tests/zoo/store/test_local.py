@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import killed_child
 import pytest
 from bundle_maker import BUILD_KEY, make_bundle, publish
 
@@ -28,35 +28,18 @@ if TYPE_CHECKING:
 STEPS = {"open", "write", "flush", "fsync", "close", "mkdir", "rename", "replace", "unlink"}
 
 
-def killed_at(step: int, work: Callable[[], object]) -> bool:
-    """Runs `work` in a child that SIGKILLs itself before its `step`-th change of a file system.
+def killed_at(number: int, work: Callable[[], object]) -> bool:
+    """Run `work` in a child that is killed before its change `number` of a file system."""
 
-    Returns:
-        Whether it was killed; False means that `work` was done in fewer steps.
-    """
-    child = os.fork()
-    if child == 0:
-        left = step
-
+    def watched(step: Callable[[], None]) -> None:
         def watch(_frame: FrameType, event: str, function: object) -> None:
-            nonlocal left
             if event == "c_call" and getattr(function, "__name__", "") in STEPS:
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                step()
 
-        try:
-            sys.setprofile(watch)
-            work()
-        except BaseException:  # noqa: BLE001 - a child of a fork must never return into pytest
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(status) == 0
-    return False
+        sys.setprofile(watch)
+        work()
+
+    return killed_child.killed_at(number, watched)
 
 
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.sweep)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import time
@@ -12,6 +11,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import killed_child
 import pytest
 from botocore.config import Config
 from bundle_maker import BUILD_KEY, make_bundle, publish
@@ -75,29 +75,12 @@ def killed_at(objects: S3Objects, bundle: Path, operation: str, count: int) -> b
     An empty operation counts all. `objects` is not used in this process, lest two share a socket.
     Returns whether the child was killed; else it published.
     """
-    child = os.fork()
-    if child == 0:
-        left = count
 
-        def act(name: str) -> None:
-            nonlocal left
-            if operation in ("", name):
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
+    def work(step: Callable[[], None]) -> None:
+        watch(objects, lambda name: step() if operation in ("", name) else None)
+        publish(Store(objects), bundle)
 
-        try:
-            watch(objects, act)
-            publish(Store(objects), bundle)
-        except BaseException:  # noqa: BLE001 - a child of a fork must never return into pytest
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(status) == 0
-    return False
+    return killed_child.killed_at(count, work)
 
 
 def line(error: MenagerieError) -> str:
