@@ -31,16 +31,24 @@ def zoo(capfd: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+_ENTRY = """
+version: 1
+family: A
+models:
+  ant:
+    summary: a
+    source: {kind: torchvision, builder: resnet18}
+    programs: [{inputs: [{name: x, shape: [1]}]}]
+    licence: {spdx: CC-BY-4.0, url: 'https://ants.example', attribution: The ants}
+    targets: [cpu]
+"""
+
+
 def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path) -> None:
     """As `zoo list` alone would list other models; and a target is had by `targets:`."""
     folder = tmp_path / "my models"
     folder.mkdir()
-    (folder / "a.yaml").write_text(
-        "version: 1\nfamily: A\nmodels:\n  ant:\n    summary: a\n"
-        "    source: {kind: torchvision, builder: resnet18}\n"
-        "    programs: [{inputs: [{name: x, shape: [1]}]}]\n    licence: {spdx: MIT}\n"
-        "    targets: [cpu]\n"
-    )
+    (folder / "a.yaml").write_text(_ENTRY)
     code, _, err = zoo("show", "zebra", "--manifest", folder)
     assert code == 2
     assert f"`zoo list --manifest '{folder}'`" in " ".join(err.split())
@@ -51,12 +59,7 @@ def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path
 
 def test_whom_a_licence_wants_named_is_shown(zoo: Run, tmp_path: Path) -> None:
     """With the licence and its address: anyone who passes the weights on must name them."""
-    (tmp_path / "a.yaml").write_text(
-        "version: 1\nfamily: A\nmodels:\n  ant:\n    summary: a\n"
-        "    source: {kind: torchvision, builder: resnet18}\n"
-        "    programs: [{inputs: [{name: x, shape: [1]}]}]\n"
-        "    licence: {spdx: CC-BY-4.0, url: 'https://ants.example', attribution: The ants}\n"
-    )
+    (tmp_path / "a.yaml").write_text(_ENTRY)
     code, out, _ = zoo("show", "ant", "--manifest", tmp_path)
     assert code == 0
     assert "CC-BY-4.0 https://ants.example The ants" in " ".join(out.split())

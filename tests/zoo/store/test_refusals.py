@@ -53,21 +53,15 @@ def test_a_refusal_for_want_of_an_object(objects: S3Objects, listed: tuple[str, 
         server.assert_no_pending_responses()
 
 
-def test_a_refusal_of_an_object_that_is_there(objects: S3Objects) -> None:
-    """It is listed but may not be read: that is the policy's fault, and said as such."""
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_refusal_is_no_missing_object(objects: S3Objects, listed: bool) -> None:
+    """An object that is listed but may not be read; nothing can be listed, as with wrong keys."""
     with Stubber(objects._client) as server:
         server.add_client_error("head_object", "403", http_status_code=403)
-        server.add_response("list_objects_v2", listing("zoo/blobs/ab"), ASKED)
-        with pytest.raises(StoreError, match=r"refused \(403\)") as caught:
-            objects.size_of(KEY)
-    assert not isinstance(caught.value, NotInStore)
-
-
-def test_a_refusal_of_everything(objects: S3Objects) -> None:
-    """Nothing can be listed either, as with wrong keys: it is not taken for an empty store."""
-    with Stubber(objects._client) as server:
-        server.add_client_error("head_object", "403", http_status_code=403)
-        server.add_client_error("list_objects_v2", "AccessDenied", http_status_code=403)
+        if listed:
+            server.add_response("list_objects_v2", listing("zoo/blobs/ab"), ASKED)
+        else:
+            server.add_client_error("list_objects_v2", "AccessDenied", http_status_code=403)
         with pytest.raises(StoreError, match=r"refused \(403\)") as caught:
             objects.size_of(KEY)
     assert not isinstance(caught.value, NotInStore)
