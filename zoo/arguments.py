@@ -39,7 +39,7 @@ def check_kinds(place: str, values: Mapping[str, object]) -> None:
         of = values.get(name)
         odd = [key for key in of if not isinstance(key, str)] if isinstance(of, Mapping) else []
         if odd:
-            raise UsageError(place, f"`{name}` has the name {odd[0]!r}", "Give names as text")
+            raise UsageError(place, f"`{name}` has the key {odd[0]!r}", "Use strings as keys")
     named = values.get("names")
     for of in named.values() if isinstance(named, Mapping) else ():
         if of is not None and (isinstance(of, str) or not isinstance(of, Sequence)):

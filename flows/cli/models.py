@@ -204,7 +204,7 @@ def new(
 
     files = {manifest / f"{name}.py": _MODULE, manifest / f"{name}.yaml": _ENTRY.format(name=name)}
     if existing := [str(file) for file in files if file.exists()]:
-        raise UsageError(existing[0], "exists", "Choose another name, or edit the file")
+        raise UsageError(existing[0], "already exists", "Choose another name, or edit the file")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or find_spec(name):
         fact = "is no name for a model and its Python module, or is an installed module's"
         raise UsageError(name, fact, "Choose another, as `my_net`")

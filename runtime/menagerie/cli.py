@@ -412,7 +412,7 @@ def _pull_zip(place: Path, fetch: Callable[[Path], Path]) -> None:
     from menagerie.format.archive import pack
 
     if place.exists() or place.is_symlink():
-        raise UsageError(str(place), "exists", "Remove it or choose another place")
+        raise UsageError(str(place), "already exists", "Remove it or choose another place")
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=place.parent) as folder:
         pack(fetch(Path(folder) / "bundle"), place)

@@ -123,7 +123,7 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
                 raise UsageError(str(runtime), fact, "Make one with `make wheel`")
             return {name: wheel.read(f"menagerie/{name}") for name in names}
     except (zipfile.BadZipFile, OSError) as error:
-        raise UsageError(str(runtime), f"cannot be read: {error}", "Make it again") from None
+        raise UsageError(str(runtime), f"cannot be read: {error}", "Run `make wheel`") from None
 
 
 def _roots_of(bundle: Bundle) -> Iterator[bytes]:

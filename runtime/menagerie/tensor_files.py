@@ -99,7 +99,7 @@ def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
     if path.suffix == ".npz":
         _write_archive(answers, path)
     elif path.suffix not in {"", ".npy"}:
-        raise UsageError(str(path), "is neither .npy nor .npz", "Name the file so")
+        raise UsageError(str(path), "ends in neither .npy nor .npz", "Rename the file")
     elif len(answers) == 1:
         np.save(path, next(iter(answers.values())), allow_pickle=False)
     else:

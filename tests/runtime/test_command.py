@@ -60,7 +60,7 @@ def test_pull_verify_run_and_bench(
     assert main(["run", str(out), "x.png", *files]) == 2
     assert "takes files, or arrays by --input" in capsys.readouterr().err
     assert main(["run", str(out), *files[:3], str(tmp_path / "y.png")]) == 2
-    assert "y.png: is neither .npy nor .npz" in capsys.readouterr().err
+    assert "y.png: ends in neither .npy nor .npz" in capsys.readouterr().err
     assert main(["bench", str(out), "--seconds", "0.05", "--json"]) == 0
     times = json.loads(capsys.readouterr().out)
     assert 0 < times["minimum_ms"] <= times["median_ms"] <= times["p90_ms"]

@@ -522,7 +522,7 @@ def test_misuse_is_reported_before_any_work(tmp_path: Path) -> None:
         ({"names": ["x"]}, "`names` is of type list"),
         ({"kwargs": [x]}, "`kwargs` is of type list"),
         ({"kwargs": {"bias": x}}, "argument 'bias'; forward takes input. Correct inputs= or"),
-        ({"kwargs": {0: x}}, "`kwargs` has the name 0. Give names as text"),
+        ({"kwargs": {0: x}}, "`kwargs` has the key 0. Use strings as keys"),
         ({"names": {"inputs": "input"}}, "`names` has a str where a list"),
         ({"names": {"inputs": 5}}, "`names` has a int where a list"),
         ({"names": {"inputs": {"x"}}}, "`names` has a set where a list"),

@@ -24,7 +24,7 @@ from zoo.errors import MenagerieError, PassError
 from zoo.records import PassRecord, Refusal
 
 PassOptions = Mapping[str, bool | int | float | str]
-_OURS_TO_MEND = "This is a fault of the pass, not of the model"
+_OURS_TO_FIX = "This is a fault of the pass, not of the model"
 
 
 @dataclass
@@ -113,9 +113,9 @@ def check_program(program: ExportedProgram, stage: str) -> None:
         program.graph.lint()
         program.validate()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, SpecViolationError) as error:
-        raise PassError(stage, f"left a malformed graph ({error})", _OURS_TO_MEND) from error
+        raise PassError(stage, f"left a malformed graph ({error})", _OURS_TO_FIX) from error
     if fault := _constant_fault(program):
-        raise PassError(stage, fault, _OURS_TO_MEND)
+        raise PassError(stage, fault, _OURS_TO_FIX)
 
 
 def _constant_fault(program: ExportedProgram) -> str | None:
