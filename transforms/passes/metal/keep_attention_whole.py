@@ -109,6 +109,9 @@ def attention(  # noqa: PLR0917
     """
     if dropout_p != 0.0:
         raise NotImplementedError("attention with dropout")
+    if is_causal and query.dim() != _RANK:  # eager adds this mask, so that hidden NaN stays
+        hidden = query.new_full((query.shape[-2], key.shape[-2]), -torch.inf)
+        attn_mask, is_causal = hidden.triu(1), False
     operands = [each.unsqueeze(0) if each.dim() < -_HEADS else each for each in (query, key, value)]
     leading = [each.shape[:_HEADS] for each in operands]
     batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
