@@ -90,6 +90,6 @@ def test_a_new_manifest_converts_as_it_is_written(
     assert command in lines
     assert {f.name for f in (work / "mine").iterdir()} >= {"my_net.py", "my_net.yaml"}
     assert re.search(r"my_net\W+cpu\W+(published|converted|validated)", done.stdout), done.stdout
-    for name, words in (("my_net", "my_net.py: exists"), ("json", "is no name"), ("A", "is no")):
+    for name, words in (("my_net", ": already exists"), ("json", "is no name"), ("A", "is no")):
         code, _, err = zoo("new", name, "--manifest", work / "mine")
         assert (code, words in " ".join(err.split())) == (2, True), err
